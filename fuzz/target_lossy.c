@@ -12,7 +12,7 @@ const size_t fuzz_parameters = 10;
 
 struct lossy_job {
 	kvarc_lossy tier;
-	struct kvi_chunk chunk;
+	struct kvi_encode_request request;
 	kvarc_rope rope;
 	int32_t positions[256];
 	int16_t token_rate[256];
@@ -53,22 +53,24 @@ static void rates_init(struct lossy_job *j, bool few, struct fuzz_bytes elements
 		unsigned k = elements.n ? elements.p[(3 * t + 1) % elements.n] : 0;
 		j->token_rate[t] = rates[k & (few ? 1 : 7)];
 	}
-	j->chunk.token_rate = j->token_rate;
+	j->request.token_rate = j->token_rate;
 }
 
 static void job_init(struct lossy_job *j, struct fuzz_bytes elements, struct fuzz_bytes b)
 {
-	struct kvi_chunk *c = &j->chunk;
+	struct kvi_encode_request *request = &j->request;
+	struct kvi_chunk *c = &request->chunk;
+	request->level = 1;
 	c->dtype = fuzz_take(&b) % 8;
 	c->heads = fuzz_take(&b) % 3 + 1;
 	c->head_channels = fuzz_take(&b) % 80 + 1;
 	c->n_tokens = fuzz_take(&b) + 1u;
-	c->kind = fuzz_take(&b) % 10;
+	request->kind = fuzz_take(&b) % 10;
 	uint8_t flags = fuzz_take(&b);
 	j->tier.generation = fuzz_take(&b) * 3u;
-	c->t0 = (uint64_t)fuzz_take(&b) << 16;
-	c->t0 |= (uint64_t)fuzz_take(&b) << 8;
-	c->t0 |= fuzz_take(&b);
+	request->t0 = (uint64_t)fuzz_take(&b) << 16;
+	request->t0 |= (uint64_t)fuzz_take(&b) << 8;
+	request->t0 |= fuzz_take(&b);
 	for (int t = 0; t < 256; t++)
 		j->positions[t] = (flags & 4 ? INT32_MAX - 255 : -9) + t;
 	c->positions = flags & 8 ? NULL : j->positions;
@@ -99,15 +101,18 @@ static kvarc_ret decode(const struct lossy_job *j, struct kvi_coder *coder,
 	struct kvi_params *p = NULL;
 	kvarc_ret ret = KVARC_OK;
 	if (o->out.params)
-		ret = kvi_params_parse(&p, a, o->out.params_codec, j->chunk.dtype, j->chunk.heads,
-		                       j->chunk.head_channels, j->chunk.rope, o->out.params_content,
+		ret = kvi_params_parse(&p, a, o->out.params_codec, j->request.chunk.dtype,
+		                       j->request.chunk.heads, j->request.chunk.head_channels,
+		                       j->request.chunk.rope, o->out.params_content,
 		                       o->out.params_bytes);
+	const struct kvi_decode_request request = { .chunk = j->request.chunk,
+		                                    .codec = o->out.codec,
+		                                    .cut = o->out.cut,
+		                                    .params = p,
+		                                    .payload = o->payload,
+		                                    .payload_bytes = o->out.payload_bytes };
 	if (!ret)
-		ret = kvi_chunk_decode(coder,
-		                       &(const struct kvi_chunk_payload){ &j->chunk, o->out.codec,
-		                                                          o->out.cut, p, o->payload,
-		                                                          o->out.payload_bytes },
-		                       o->back, NULL);
+		ret = kvi_chunk_decode(coder, &request, o->back, NULL);
 	kvi_params_free(p);
 	return ret;
 }
@@ -117,8 +122,8 @@ static kvarc_ret decode(const struct lossy_job *j, struct kvi_coder *coder,
 static void run(const struct lossy_job *j, struct kvi_coder *coder, const struct kvi_alloc *a,
                 struct outcome *o)
 {
-	size_t row = j->bytes / j->chunk.n_tokens, exact = 0;
-	o->ret = kvi_chunk_encode_lossy(coder, &j->chunk, 1, &j->tier, NULL, o->raw, &o->out);
+	size_t row = j->bytes / j->request.chunk.n_tokens, exact = 0;
+	o->ret = kvi_chunk_encode_lossy(coder, &j->request, &j->tier, o->raw, &o->out);
 	if (o->ret)
 		return;
 	FUZZ_CHECK(o->out.payload_bytes <= j->bytes);
@@ -129,14 +134,14 @@ static void run(const struct lossy_job *j, struct kvi_coder *coder, const struct
 	FUZZ_CHECK(!memcmp(o->raw, o->back, j->bytes));
 	exact = j->bytes;
 	if (kvi_codec_lossy(o->out.codec)) {
-		exact = j->chunk.t0 < j->tier.exact_tokens
-		                ? (size_t)(j->tier.exact_tokens - j->chunk.t0) * row
+		exact = j->request.t0 < j->tier.exact_tokens
+		                ? (size_t)(j->tier.exact_tokens - j->request.t0) * row
 		                : 0;
 		FUZZ_CHECK(kvi_lossy_generation(o->payload, 1) ==
 		           (j->tier.generation < 255 ? j->tier.generation + 1 : 255));
 	}
 	FUZZ_CHECK(!memcmp(o->raw, j->was, exact < j->bytes ? exact : j->bytes));
-	for (size_t t = 0; t < j->chunk.n_tokens && j->chunk.token_rate; t++)
+	for (size_t t = 0; t < j->request.chunk.n_tokens && j->request.token_rate; t++)
 		FUZZ_CHECK(j->token_rate[t] != KVARC_LOSSY_NOTHING ||
 		           !memcmp(o->raw + t * row, j->was + t * row, row));
 }

@@ -82,8 +82,12 @@ static kvarc_ret decode(const struct params_job *j, const struct kvi_alloc *a, u
 		                       j->params_bytes);
 	/* after a first decode that fails the coder still works */
 	bool ready = ret == KVARC_OK;
-	struct kvi_chunk_payload p = { &j->chunk, j->codec,   j->cut,
-		                       params,    j->payload, j->payload_bytes / 2 };
+	struct kvi_decode_request p = { .chunk = j->chunk,
+		                        .codec = j->codec,
+		                        .cut = j->cut,
+		                        .params = params,
+		                        .payload = j->payload,
+		                        .payload_bytes = j->payload_bytes / 2 };
 	uint64_t check;
 	if (ready)
 		ret = kvi_chunk_decode(coder, &p, raw, &check);

@@ -157,8 +157,7 @@ void kvi_gpu_chunk_fill(struct kvi_gpu_chunk *out, const struct kvi_chunk *shape
 		                       .heads = shape->heads,
 		                       .head_channels = shape->head_channels,
 		                       .codec = header->codec,
-		                       .from = shape->from,
-		                       .to = shape->to ? shape->to : shape->n_tokens };
+		                       .to = shape->n_tokens };
 	kvi_chunk_header_write(head, header);
 	head[25] = 0;
 	for (size_t i = 0; i < 8; i++)

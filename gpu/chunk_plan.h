@@ -31,8 +31,8 @@ struct kvi_gpu_work {
 struct kvi_gpu_work kvi_gpu_work_of(const struct kvi_chunk *shape, unsigned codec);
 
 /*
- * Fills *out, but for addresses and the view: header is that of the chunk, which the caller has
- * compared with its tensor. n: bytes of the payload.
+ * Fills *out, but for addresses and the view, for all tokens of a chunk: header is that of the
+ * chunk, which the caller has compared with its tensor. n: bytes of the payload.
  */
 void kvi_gpu_chunk_fill(struct kvi_gpu_chunk *out, const struct kvi_chunk *shape,
                         const struct kvi_chunk_header *header, uint32_t n);

@@ -16,7 +16,7 @@ struct attempt {
 	struct kvi_payload out; /* out.begin NULL: the codec made no payload */
 	size_t section_bytes;
 	uint64_t raw_check;        /* check of the elements; several streams alone */
-	bool refers;               /* the payload refers to chunk->before */
+	bool refers;               /* the payload refers to request->before */
 	struct kvi_params *params; /* new parameters, or NULL */
 	struct kvi_out content;    /* PARAMS content of new parameters */
 	size_t params_bytes;       /* bytes of new parameters in the file */
@@ -60,8 +60,8 @@ static size_t head_bytes(unsigned codec)
 static void put_state_head(const struct kvi_coder_job *job, const struct attempt *attempt,
                            uint8_t *to)
 {
-	kvi_store64(to, job->before ? job->chunk->before_sequence : 0);
-	kvi_store64(to + 8, job->before ? job->chunk->before_offset : 0);
+	kvi_store64(to, job->before ? job->request->before_sequence : 0);
+	kvi_store64(to + 8, job->before ? job->request->before_offset : 0);
 	to[16] = (uint8_t)(attempt->out.group - 1);
 }
 
@@ -77,7 +77,7 @@ static void put_section(const struct kvi_coder_job *job, struct attempt *attempt
 	if (attempt->codec == KVI_CODEC_STATE)
 		put_state_head(job, attempt, at);
 	else if (head)
-		kvi_store64(at, kvi_expected_check(job->chunk->linear));
+		kvi_store64(at, kvi_expected_check(job->linear.in));
 	at += head;
 	memcpy(at, job->section, job->section_bytes);
 	kvi_put_padding(at + job->section_bytes, attempt->section_bytes);
@@ -147,8 +147,9 @@ static kvarc_ret attempt_price(struct kvi_coder *coder, struct attempt *attempt)
  * when neither can be used. Returns OK, MEM, MEMLIMIT.
  */
 static kvarc_ret attempt_codec(struct kvi_coder *coder, struct kvi_coder_job *job, unsigned codec,
-                               const struct kvi_params *current, struct attempt *best)
+                               struct attempt *best)
 {
+	const struct kvi_params *current = job->request->params;
 	size_t n = kvi_mask_elements(&job->mask);
 	struct attempt fresh = { .codec = codec };
 	kvarc_ret ret;
@@ -287,27 +288,32 @@ static kvarc_ret mask_chunk(struct kvi_coder *coder, struct kvi_coder_job *job)
 /* Elements that are not finite are never predicted by a transformer (spec model 4). */
 static bool may_expect(const struct kvi_coder_job *job)
 {
-	return !job->chunk->linear->expected ||
+	return !job->linear.in->expected ||
 	       kvi_floats_finite(job->chunk->dtype, job->raw, job->mask.C * job->mask.T);
 }
 
 /* Encodes with the chunk's linear model; attempt->out stays empty where that is not possible. */
-static kvarc_ret try_linear(struct kvi_coder *coder, struct kvi_coder_job *job, int level,
+static kvarc_ret try_linear(struct kvi_coder *coder, struct kvi_coder_job *job,
                             struct attempt *attempt)
 {
+	const struct kvi_linear_in *in = job->linear.in;
 	*attempt = (struct attempt){ .codec = KVI_CODEC_LINEAR };
-	if (level < LINEAR_LEVEL || !job->chunk->linear || !kvi_mask_elements(&job->mask) ||
-	    job->mask.row_bits || !kvi_linear_shape(job->chunk) ||
-	    !kvi_linear_sources(job->chunk) || !may_expect(job))
+	if (job->request->level < LINEAR_LEVEL || !in || !kvi_mask_elements(&job->mask) ||
+	    job->mask.row_bits || !kvi_linear_shape(in, job->chunk) || !kvi_linear_sources(in) ||
+	    !may_expect(job))
 		return KVARC_OK;
-	attempt->codec = kvi_linear_codec(job->chunk);
+	attempt->codec = kvi_linear_codec(in);
 	return attempt_write(coder, job, attempt, KVI_SCRATCH_LINEAR_OUT);
 }
 
-static struct kvi_coder_job job_of(const struct kvi_chunk *chunk, const uint8_t *raw)
+/* chunk: that of the request, or some of its tokens. */
+static struct kvi_coder_job job_of(const struct kvi_encode_request *request,
+                                   const struct kvi_chunk *chunk, const uint8_t *raw)
 {
 	return (struct kvi_coder_job){
 		.chunk = chunk,
+		.linear = request->linear,
+		.request = request,
 		.raw = raw,
 		.mask = { .T = chunk->n_tokens,
 		          .C = kvi_chunk_channels(chunk),
@@ -326,11 +332,11 @@ struct linear_payload {
  * sample of the tokens: parameters that are fitted to few tokens look a little better than they
  * are, so that the answer is seldom wrong when it is no.
  */
-static kvarc_ret plain_may_win(struct kvi_coder *coder, const struct kvi_chunk *chunk,
-                               const struct kvi_params *current, const uint8_t *raw,
-                               const struct linear_payload *linear, bool *may)
+static kvarc_ret plain_may_win(struct kvi_coder *coder, const struct kvi_encode_request *request,
+                               const uint8_t *raw, const struct linear_payload *linear, bool *may)
 {
 	enum { SAMPLE = 32 };
+	const struct kvi_chunk *chunk = &request->chunk;
 	size_t n = kvi_chunk_bytes(chunk), row = n / chunk->n_tokens;
 	size_t step = chunk->n_tokens / SAMPLE;
 	int32_t positions[SAMPLE];
@@ -349,10 +355,10 @@ static kvarc_ret plain_may_win(struct kvi_coder *coder, const struct kvi_chunk *
 	}
 	some.n_tokens = SAMPLE;
 	some.positions = chunk->positions ? positions : NULL;
-	struct kvi_coder_job job = job_of(&some, rows);
+	struct kvi_coder_job job = job_of(request, &some, rows);
 	kvarc_ret ret = mask_chunk(coder, &job);
 	if (!ret && kvi_mask_elements(&job.mask))
-		ret = attempt_codec(coder, &job, level_codec(1, chunk->dtype), current, &a);
+		ret = attempt_codec(coder, &job, level_codec(1, chunk->dtype), &a);
 	if (!ret)
 		ret = attempt_price(coder, &a);
 	if (!ret && a.out.begin)
@@ -384,9 +390,9 @@ static kvarc_ret try_state(struct kvi_coder *coder, struct kvi_coder_job *job, s
 	if (ret)
 		return ret;
 	replace(best, &plain);
-	if (!job->chunk->before)
+	if (!job->request->before)
 		return KVARC_OK;
-	job->before = job->chunk->before;
+	job->before = job->request->before;
 	ret = attempt_write(coder, job, &refers, KVI_SCRATCH_STATE_OUT);
 	job->before = NULL;
 	if (!ret)
@@ -395,24 +401,24 @@ static kvarc_ret try_state(struct kvi_coder *coder, struct kvi_coder_job *job, s
 }
 
 /* Whether a chunk is one of a state whose rows and columns have scales. */
-static bool is_state(const struct kvi_chunk *chunk, int level)
+static bool is_state(const struct kvi_encode_request *request)
 {
-	return level > 0 && !chunk->linear && kvi_float_format(chunk->dtype) &&
-	       (chunk->kind == KVARC_CONV_STATE || chunk->kind == KVARC_RECURRENT_STATE);
+	return request->level > 0 && !request->linear.in &&
+	       kvi_float_format(request->chunk.dtype) &&
+	       (request->kind == KVARC_CONV_STATE || request->kind == KVARC_RECURRENT_STATE);
 }
 
 /* Encodes a masked job at level 0 or 1. *bytes: size of the payload with new parameters; NULL: not
  * wanted. */
-static kvarc_ret encode_plain(struct kvi_coder *coder, struct kvi_coder_job *job, int level,
-                              const struct kvi_params *current, struct kvi_encoded *out,
-                              size_t *bytes)
+static kvarc_ret encode_plain(struct kvi_coder *coder, struct kvi_coder_job *job,
+                              struct kvi_encoded *out, size_t *bytes)
 {
+	const unsigned codec = level_codec(job->request->level, job->chunk->dtype);
 	struct attempt best = { .codec = KVI_CODEC_RAW };
 	kvarc_ret ret = KVARC_OK;
 	if (kvi_mask_elements(&job->mask))
-		ret = attempt_codec(coder, job, level_codec(level, job->chunk->dtype), current,
-		                    &best);
-	if (!ret && kvi_mask_elements(&job->mask) && is_state(job->chunk, level))
+		ret = attempt_codec(coder, job, codec, &best);
+	if (!ret && kvi_mask_elements(&job->mask) && is_state(job->request))
 		ret = try_state(coder, job, &best);
 	if (!ret && bytes)
 		ret = attempt_price(coder, &best);
@@ -433,20 +439,19 @@ static void drop_params(const struct kvi_coder *coder, struct kvi_encoded *out)
 
 /* Encodes a masked job at level 0 or 1 where that is smaller than `linear`, or where linear is
  * NULL; else out->payload stays NULL. */
-static kvarc_ret encode_beside(struct kvi_coder *coder, struct kvi_coder_job *job, int level,
-                               const struct kvi_params *current,
+static kvarc_ret encode_beside(struct kvi_coder *coder, struct kvi_coder_job *job,
                                const struct linear_payload *linear, struct kvi_encoded *out)
 {
 	size_t bytes;
 	bool may = true;
 	kvarc_ret ret = KVARC_OK;
 	if (linear)
-		ret = plain_may_win(coder, job->chunk, current, job->raw, linear, &may);
+		ret = plain_may_win(coder, job->request, job->raw, linear, &may);
 	if (!ret && may && linear)
 		ret = mask_chunk(coder, job); /* plain_may_win used the mask's memory */
 	if (ret || !may)
 		return ret;
-	ret = encode_plain(coder, job, level, current, out, linear ? &bytes : NULL);
+	ret = encode_plain(coder, job, out, linear ? &bytes : NULL);
 	if (ret || !linear || bytes <= linear->bytes)
 		return ret;
 	drop_params(coder, out);
@@ -456,35 +461,35 @@ static kvarc_ret encode_beside(struct kvi_coder *coder, struct kvi_coder_job *jo
 
 /* Encodes with the chunk's linear model where it has one and that is smaller, else at level 0 or 1.
  * *observed: the linear model coded the chunk, so that its features are filled. */
-static kvarc_ret encode_chunk(struct kvi_coder *coder, const struct kvi_chunk *chunk, int level,
-                              const struct kvi_params *current, const uint8_t *raw,
-                              struct kvi_encoded *out, bool *observed)
+static kvarc_ret encode_chunk(struct kvi_coder *coder, const struct kvi_encode_request *request,
+                              const uint8_t *raw, struct kvi_encoded *out, bool *observed)
 {
-	struct kvi_coder_job job = job_of(chunk, raw);
+	struct kvi_coder_job job = job_of(request, &request->chunk, raw);
 	struct attempt linear;
 	kvarc_ret ret = mask_chunk(coder, &job);
 	if (!ret)
-		ret = try_linear(coder, &job, level, &linear);
+		ret = try_linear(coder, &job, &linear);
 	if (ret)
 		return ret;
 	*observed = linear.out.begin;
 	const struct linear_payload made = { *observed ? attempt_bytes(&linear) : 0,
 		                             linear.out.expected };
-	ret = encode_beside(coder, &job, level, current, *observed ? &made : NULL, out);
+	ret = encode_beside(coder, &job, *observed ? &made : NULL, out);
 	if (!ret && !out->payload)
 		finish(&linear, out);
 	return ret;
 }
 
-/* The predicted codec in place of `out`, where that is smaller and P is known. */
+/* The predicted codec in place of `out`, where that is smaller and P, predicted, is known. */
 static kvarc_ret try_patch(struct kvi_coder *coder, const struct kvi_chunk *chunk,
-                           const uint8_t *raw, struct kvi_encoded *out)
+                           const uint8_t *predicted, const uint8_t *raw, struct kvi_encoded *out)
 {
 	size_t bytes, n = kvi_chunk_bytes(chunk);
-	if (!chunk->linear || !chunk->linear->predicted ||
+	if (!predicted ||
 	    !kvi_floats_finite(chunk->dtype, raw, n / kvarc_dtype_bytes(chunk->dtype)))
 		return KVARC_OK;
-	const uint8_t *patch = kvi_predicted_patch(coder, chunk, raw, out->payload_bytes, &bytes);
+	const uint8_t *patch = kvi_predicted_patch(coder, chunk, predicted, raw, out->payload_bytes,
+	                                           &bytes);
 	if (!patch)
 		return kvi_alloc_error(coder->alloc);
 	if (bytes) {
@@ -504,12 +509,14 @@ static kvarc_ret store_exact(struct kvi_coder *coder, const struct kvi_chunk *ch
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_chunk_encode(struct kvi_coder *coder, const struct kvi_chunk *chunk, int level,
-                           const struct kvi_params *current, const uint8_t *raw,
-                           struct kvi_encoded *out)
+kvarc_ret kvi_chunk_encode(struct kvi_coder *coder, const struct kvi_encode_request *request,
+                           const uint8_t *raw, struct kvi_encoded *out)
 {
+	const struct kvi_chunk *chunk = &request->chunk;
+	const struct kvi_linear_io *linear = &request->linear;
+	const uint8_t *predicted = linear->in ? linear->in->predicted : NULL;
 	set_payload(out, KVI_CODEC_RAW, NULL, 0);
-	if (!kvi_chunk_valid(chunk) || level < 0 || level > LEVEL_MAX)
+	if (!kvi_chunk_valid(chunk) || request->level < 0 || request->level > LEVEL_MAX)
 		return KVARC_PROG;
 	size_t size = kvarc_dtype_bytes(chunk->dtype);
 	size_t n = kvi_chunk_bytes(chunk);
@@ -518,19 +525,20 @@ kvarc_ret kvi_chunk_encode(struct kvi_coder *coder, const struct kvi_chunk *chun
 
 	/* n == size: nothing can be smaller than the element itself. */
 	bool constant = n > size && memcmp(raw, raw + size, n - size) == 0;
-	if (kvi_predicted_exact(chunk, raw)) {
+	if (predicted == raw) { /* the caller has compared them, and they are finite */
 		ret = store_exact(coder, chunk, raw, out);
 	} else if (constant) {
 		ret = store_raw(coder, raw, size, out);
 		out->codec = KVI_CODEC_CONSTANT;
 	} else {
-		ret = encode_chunk(coder, chunk, level, current, raw, out, &observed);
+		ret = encode_chunk(coder, request, raw, out, &observed);
 		if (!ret)
-			ret = try_patch(coder, chunk, raw, out);
+			ret = try_patch(coder, chunk, predicted, raw, out);
 	}
 	if (!ret && out->cut.stream_size == KVI_ONE_STREAM)
 		out->raw_check = kvi_h64(raw, n);
-	if (!ret && chunk->features && chunk->linear && !observed)
-		ret = kvi_chunk_features(coder, chunk, raw, false);
+	if (!ret && linear->features && linear->in && !observed)
+		ret = kvi_chunk_features(coder, chunk, linear, (struct kvi_tokens){ 0, 0 }, raw,
+		                         false);
 	return ret;
 }

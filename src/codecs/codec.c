@@ -108,29 +108,29 @@ const struct kvi_codec kvi_codec_constant = { .takes = KVI_TAKES_ALL, .decode = 
 /* ----- decoding ------------------------------------------------ */
 
 /* Whether the parameters, or the linear model, are for the chunk. */
-static kvarc_ret params_fit(const struct kvi_chunk_payload *payload)
+static kvarc_ret params_fit(const struct kvi_decode_request *request)
 {
-	if (payload->codec == KVI_CODEC_STATE)
+	if (request->codec == KVI_CODEC_STATE)
 		return KVARC_OK;
-	if (!kvi_codec_predicts(payload->codec))
-		return kvi_params_match(payload->params, payload->chunk, payload->codec)
+	if (!kvi_codec_predicts(request->codec))
+		return kvi_params_match(request->params, &request->chunk, request->codec)
 		               ? KVARC_OK
 		               : KVARC_DATA;
-	if (!kvi_linear_shape(payload->chunk))
+	if (!kvi_linear_shape(request->linear.in, &request->chunk))
 		return KVARC_PREDICTOR;
-	return kvi_linear_codec(payload->chunk) == payload->codec &&
-	                       kvi_linear_sources(payload->chunk)
+	return kvi_linear_codec(request->linear.in) == request->codec &&
+	                       kvi_linear_sources(request->linear.in)
 	               ? KVARC_OK
 	               : KVARC_DATA;
 }
 
 /* Whether the predicted means are those that the writer had (spec model 4). */
-static kvarc_ret check_expected(const struct kvi_chunk *chunk, struct kvi_in *in)
+static kvarc_ret check_expected(const struct kvi_linear_in *linear, struct kvi_in *in)
 {
 	uint64_t check = kvi_get64(in);
 	if (in->bad)
 		return KVARC_DATA;
-	return check == kvi_expected_check(chunk->linear) ? KVARC_OK : KVARC_PREDICTOR;
+	return check == kvi_expected_check(linear) ? KVARC_OK : KVARC_PREDICTOR;
 }
 
 /* A chunk with a mask that is being decoded. */
@@ -142,12 +142,12 @@ struct payload_coded {
 };
 
 /* Reads the bytes in front of the mask of a payload of codec state: reference and group. */
-static kvarc_ret get_state_head(const struct kvi_chunk_payload *payload,
+static kvarc_ret get_state_head(const struct kvi_decode_request *request,
                                 struct payload_coded *coded)
 {
 	uint64_t sequence, offset;
-	if (kvi_state_reference(payload->payload, payload->payload_bytes, &sequence, &offset)) {
-		coded->job.before = payload->chunk->before;
+	if (kvi_state_reference(request->payload, request->payload_bytes, &sequence, &offset)) {
+		coded->job.before = request->before;
 		if (!coded->job.before)
 			return KVARC_DATA;
 	}
@@ -157,70 +157,73 @@ static kvarc_ret get_state_head(const struct kvi_chunk_payload *payload,
 }
 
 /* The section in front of the streams. */
-static kvarc_ret get_section(struct kvi_coder *coder, const struct kvi_chunk_payload *payload,
+static kvarc_ret get_section(struct kvi_coder *coder, const struct kvi_decode_request *request,
                              struct payload_coded *coded)
 {
 	struct kvi_mask *m = &coded->job.mask;
 	kvarc_ret ret = KVARC_OK;
-	if (kvi_codec_uses_prediction(payload->codec))
-		ret = check_expected(payload->chunk, &coded->in);
-	else if (payload->codec == KVI_CODEC_STATE)
-		ret = get_state_head(payload, coded);
+	if (kvi_codec_uses_prediction(request->codec))
+		ret = check_expected(request->linear.in, &coded->in);
+	else if (request->codec == KVI_CODEC_STATE)
+		ret = get_state_head(request, coded);
 	if (ret)
 		return ret;
 	m->runs = kvi_scratch(coder, KVI_SCRATCH_RUNS, kvi_mask_runs_max(m->C) * sizeof *m->runs);
 	if (!m->runs)
 		return kvi_alloc_error(coder->alloc);
-	if (!kvi_mask_parse(m, &coded->in) || (m->row_bits && kvi_codec_predicts(payload->codec)))
+	if (!kvi_mask_parse(m, &coded->in) || (m->row_bits && kvi_codec_predicts(request->codec)))
 		return KVARC_DATA;
-	return payload->payload_bytes - kvi_in_remaining(&coded->in) == payload->cut.section_bytes
+	return request->payload_bytes - kvi_in_remaining(&coded->in) == request->cut.section_bytes
 	               ? KVARC_OK
 	               : KVARC_DATA;
 }
 
 /* The streams that are wanted. false: predicted streams need sources that others do not have. */
-static bool choose_streams(const struct kvi_chunk_payload *payload, struct payload_coded *coded)
+static bool choose_streams(const struct kvi_decode_request *request, struct payload_coded *coded)
 {
-	const struct kvi_chunk *chunk = payload->chunk;
-	const struct kvi_tokens wanted = { chunk->from, chunk->to ? chunk->to : chunk->n_tokens };
+	struct kvi_tokens wanted = request->wanted;
+	if (!wanted.end)
+		wanted.end = request->chunk.n_tokens;
 	const struct kvi_tokens have = kvi_streams_choose(&coded->streams, &coded->job.streams,
 	                                                  &coded->job.mask, wanted);
-	return !kvi_codec_predicts(payload->codec) ||
+	return !kvi_codec_predicts(request->codec) ||
 	       (have.first >= wanted.first && have.end <= wanted.end);
 }
 
 /* Section and streams; what the codec's page describes follows. */
-static kvarc_ret coded_begin(struct kvi_coder *coder, const struct kvi_chunk_payload *payload,
+static kvarc_ret coded_begin(struct kvi_coder *coder, const struct kvi_decode_request *request,
                              uint8_t *raw, struct payload_coded *coded)
 {
-	if (!codec_takes(payload->codec, payload->chunk->dtype))
+	if (!codec_takes(request->codec, request->chunk.dtype))
 		return KVARC_DATA;
-	kvarc_ret ret = params_fit(payload);
+	kvarc_ret ret = params_fit(request);
 	if (ret)
 		return ret;
 	coded->job = (struct kvi_coder_job){
-		.chunk = payload->chunk,
-		.params = payload->params,
-		.mask = { .T = payload->chunk->n_tokens,
-		          .C = kvi_chunk_channels(payload->chunk),
-		          .size = (unsigned)kvarc_dtype_bytes(payload->chunk->dtype) },
+		.chunk = &request->chunk,
+		.params = request->params,
+		.linear = request->linear,
+		.helpers = request->helpers,
+		.mask = { .T = request->chunk.n_tokens,
+		          .C = kvi_chunk_channels(&request->chunk),
+		          .size = (unsigned)kvarc_dtype_bytes(request->chunk.dtype) },
 		.streams_in = &coded->streams,
 		.decoded = raw,
 		.whole = raw,
 	};
-	coded->in = kvi_in_make(payload->payload, payload->payload_bytes);
-	ret = get_section(coder, payload, coded);
+	coded->in = kvi_in_make(request->payload, request->payload_bytes);
+	ret = get_section(coder, request, coded);
 	if (ret)
 		return ret;
 	const struct kvi_mask *m = &coded->job.mask;
 	size_t n = kvi_mask_elements(m);
-	if (!kvi_streams_cut(&coded->job.streams, payload->cut.stream_size, n ? m->rows : 0) ||
-	    (n && !kvi_streams_get(&coded->streams, &coded->job.streams, payload->cut.section_bytes,
+	if (!kvi_streams_cut(&coded->job.streams, request->cut.stream_size, n ? m->rows : 0) ||
+	    (n && !kvi_streams_get(&coded->streams, &coded->job.streams, request->cut.section_bytes,
 	                           &coded->in)))
 		return KVARC_DATA;
-	if (n && !choose_streams(payload, coded))
+	if (n && !choose_streams(request, coded))
 		return KVARC_DATA;
-	coded->observed = n && kvi_codec_predicts(payload->codec);
+	coded->observed = n && kvi_codec_predicts(request->codec);
 	if (kvi_mask_any(m) && n) {
 		coded->job.decoded = kvi_scratch(coder, KVI_SCRATCH_PACKED, n * m->size);
 		if (!coded->job.decoded)
@@ -230,65 +233,69 @@ static kvarc_ret coded_begin(struct kvi_coder *coder, const struct kvi_chunk_pay
 }
 
 /* The features of a chunk whose decoder does not observe them. */
-static kvarc_ret add_features(struct kvi_coder *coder, const struct kvi_chunk *chunk,
+static kvarc_ret add_features(struct kvi_coder *coder, const struct kvi_decode_request *request,
                               const uint8_t *raw)
 {
-	if (!chunk->features || !chunk->linear)
+	const struct kvi_linear_io *linear = &request->linear;
+	if (!linear->features || !linear->in)
 		return KVARC_OK;
-	return kvi_chunk_features(coder, chunk, raw, chunk->linear->model->flags & KVI_MODEL_BASIS);
+	return kvi_chunk_features(coder, &request->chunk, linear, request->wanted, raw,
+	                          linear->in->model->flags & KVI_MODEL_BASIS);
 }
 
 /* Decodes a payload of a codec with streams. */
-static kvarc_ret decode_coded(struct kvi_coder *coder, const struct kvi_chunk_payload *payload,
+static kvarc_ret decode_coded(struct kvi_coder *coder, const struct kvi_decode_request *request,
                               uint8_t *raw, uint64_t *raw_check)
 {
 	struct payload_coded d;
-	kvarc_ret ret = coded_begin(coder, payload, raw, &d);
+	kvarc_ret ret = coded_begin(coder, request, raw, &d);
 	const struct kvi_streams *s = &d.job.streams;
 	d.job.checked = raw_check;
 	if (!ret && s->n)
-		ret = kvi_codec_get(payload->codec)->decode(coder, &d.job, &d.in);
+		ret = kvi_codec_get(request->codec)->decode(coder, &d.job, &d.in);
 	else if (!ret)
-		kvi_mask_scatter(&d.job.mask, raw, 0, payload->chunk->n_tokens, raw);
+		kvi_mask_scatter(&d.job.mask, raw, 0, request->chunk.n_tokens, raw);
 	if (ret)
 		return ret;
 	if (d.in.bad || kvi_in_remaining(&d.in))
 		return KVARC_DATA;
 	if (raw_check)
-		*raw_check = s->n < 2 ? kvi_h64(raw, kvi_chunk_bytes(payload->chunk))
+		*raw_check = s->n < 2 ? kvi_h64(raw, kvi_chunk_bytes(&request->chunk))
 		                      : kvi_streams_check_of(s, d.streams.check);
-	return d.observed ? KVARC_OK : add_features(coder, payload->chunk, raw);
+	return d.observed ? KVARC_OK : add_features(coder, request, raw);
 }
 
 /* Decodes a payload of a codec without streams. */
-static kvarc_ret decode_plain(struct kvi_coder *coder, const struct kvi_chunk_payload *payload,
+static kvarc_ret decode_plain(struct kvi_coder *coder, const struct kvi_decode_request *request,
                               uint8_t *raw)
 {
-	const struct kvi_codec *row = kvi_codec_get(payload->codec);
-	const struct kvi_coder_job job = { .chunk = payload->chunk, .decoded = raw };
-	struct kvi_in in = kvi_in_make(payload->payload, payload->payload_bytes);
+	const struct kvi_codec *row = kvi_codec_get(request->codec);
+	const struct kvi_coder_job job = { .chunk = &request->chunk,
+		                           .linear = request->linear,
+		                           .decoded = raw };
+	struct kvi_in in = kvi_in_make(request->payload, request->payload_bytes);
 	if (!row->decode)
 		return KVARC_OPTIONS;
-	if (payload->cut.stream_size != KVI_ONE_STREAM || payload->cut.section_bytes)
+	if (request->cut.stream_size != KVI_ONE_STREAM || request->cut.section_bytes)
 		return KVARC_DATA;
 	kvarc_ret ret = row->decode(coder, &job, &in);
 	return !ret && (in.bad || kvi_in_remaining(&in)) ? KVARC_DATA : ret;
 }
 
-kvarc_ret kvi_chunk_decode(struct kvi_coder *coder, const struct kvi_chunk_payload *payload,
+kvarc_ret kvi_chunk_decode(struct kvi_coder *coder, const struct kvi_decode_request *request,
                            uint8_t *raw, uint64_t *raw_check)
 {
-	if (!kvi_chunk_valid(payload->chunk))
+	if (!kvi_chunk_valid(&request->chunk))
 		return KVARC_PROG;
-	if (kvi_codec_has_streams(payload->codec))
-		return decode_coded(coder, payload, raw, raw_check);
-	kvarc_ret ret = kvi_codec_lossy(payload->codec)
-	                        ? kvi_lossy_decode(coder, kvi_codec_get(payload->codec), payload,
+	if (kvi_codec_has_streams(request->codec))
+		return decode_coded(coder, request, raw, raw_check);
+	kvarc_ret ret = kvi_codec_lossy(request->codec)
+	                        ? kvi_lossy_decode(coder, kvi_codec_get(request->codec), request,
 	                                           raw)
-	                        : decode_plain(coder, payload, raw);
+	                        : decode_plain(coder, request, raw);
 	if (ret)
 		return ret;
 	if (raw_check)
-		*raw_check = kvi_h64(raw, kvi_chunk_bytes(payload->chunk));
-	return add_features(coder, payload->chunk, raw);
+		*raw_check = kvi_h64(raw, kvi_chunk_bytes(&request->chunk));
+	return add_features(coder, request, raw);
 }

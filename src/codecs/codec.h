@@ -29,35 +29,19 @@ struct kvi_chunk {
 	uint32_t head_channels;
 	const int32_t *positions;
 	const kvarc_rope *rope;
-	/* Decoders: the tokens from .. to - 1 are wanted; to 0: all. Elements and features of
-	 * other tokens are undefined. The codec linear wants whole streams, others round up to
-	 * streams. */
-	uint32_t from, to;
-	/* Decoders: threads that wait for the chunk, as far as is known, and so will help. */
-	unsigned helpers;
-	/* Codec state: the elements of the chunk that it refers to, kvi_chunk_bytes; NULL: none.
-	 * Encoders may refer to it, and write the sequence number and offset of its frame. */
-	const uint8_t *before;
-	uint64_t before_sequence, before_offset;
-	/* Encoders. */
-	uint8_t kind; /* kvarc_kind */
-	/* Encoders of lossy chunks. */
-	uint64_t t0;  /* index of the first token in its track */
-	uint64_t end; /* number of tokens of the track, as far as known; 0: not known */
-	/* Rate of each token above the tier's, in 1/16 bit; KVARC_LOSSY_NOTHING: stays exact. NULL:
-	 * all tokens have the tier's rate. */
-	const int16_t *token_rate;
+};
+/* Tokens of a chunk, with those that a mask removed. */
+struct kvi_tokens {
+	size_t first, end;
+};
+/* The sources that a chunk is predicted from, and its features, a source of others. */
+struct kvi_linear_io {
 	/* The tensor's linear model and the features of its sources (codecs linear and klt), with
-	 * what a transformer predicts (codecs model and predicted); NULL: none. Encoders of level 2
-	 * and up try it first and fall back where it does not pay. */
-	const struct kvi_linear_in *linear;
+	 * what a transformer predicts (codecs model and predicted); NULL: none. */
+	const struct kvi_linear_in *in;
 	/* Features of the chunk for upper layers, filled from its elements whatever the codec;
-	 * needs `linear`. NULL: not wanted. */
+	 * needs `in`. NULL: not wanted. */
 	struct kvi_features *features;
-	/* Called by an encoder of the codecs linear and model once features are filled, long before
-	 * it is done; NULL: not wanted. */
-	void (*made)(void *opaque);
-	void *made_opaque;
 };
 
 /* Channels of all heads of the chunk. */
@@ -112,6 +96,31 @@ uint8_t *kvi_coder_elements(struct kvi_coder *coder, size_t bytes);
 /* Frees the coder; NULL-safe. */
 void kvi_coder_close(struct kvi_coder *coder);
 
+/* A chunk to be encoded. */
+struct kvi_encode_request {
+	struct kvi_chunk chunk;
+	uint8_t kind; /* kvarc_kind */
+	int level;    /* 0 to 8 */
+	/* The parameters in force for this tensor and head group; NULL: there are none. */
+	const struct kvi_params *params;
+	/* Encoders of level 2 and up try linear.in first, and fall back where it does not pay. */
+	struct kvi_linear_io linear;
+	/* Called by an encoder of the codecs linear and model once features are filled, long before
+	 * it is done; NULL: not wanted. */
+	void (*made)(void *opaque);
+	void *made_opaque;
+	/* Codec state: the elements of a chunk that it may refer to, kvi_chunk_bytes, with the
+	 * sequence number and offset of its frame; NULL: none. */
+	const uint8_t *before;
+	uint64_t before_sequence, before_offset;
+	/* Lossy tiers. */
+	uint64_t t0;  /* index of the first token in its track */
+	uint64_t end; /* number of tokens of the track, as far as known; 0: not known */
+	/* Rate of each token above the tier's, in 1/16 bit; KVARC_LOSSY_NOTHING: stays exact. NULL:
+	 * all tokens have the tier's rate. */
+	const int16_t *token_rate;
+};
+
 /* Bytes around a payload with free_around, where a frame can be made. */
 enum { KVI_ENCODED_FRONT = 80, KVI_ENCODED_BEHIND = 32 };
 
@@ -121,12 +130,12 @@ struct kvi_encoded {
 	struct kvi_chunk_cut cut;
 	uint64_t raw_check; /* check of the elements that a decoder makes (spec 7) */
 	bool uses_params;
-	bool refers;            /* the payload refers to chunk->before */
+	bool refers;            /* the payload refers to request->before */
 	const uint8_t *payload; /* memory of the coder, valid until its next call */
 	bool free_around;       /* bytes in front of it and behind it are the caller's */
 	size_t payload_bytes;
-	/* New parameters, to be written before the chunk; NULL: `current` serves. The caller owns
-	 * both then (kvi_params_free, kvi_free with the coder's allocator). */
+	/* New parameters, to be written before the chunk; NULL: those in force serve. The caller
+	 * owns both then (kvi_params_free, kvi_free with the coder's allocator). */
 	struct kvi_params *params;
 	uint8_t *params_content; /* PARAMS content after `u8 codec` */
 	size_t params_bytes;
@@ -134,25 +143,22 @@ struct kvi_encoded {
 };
 
 /*
- * Encodes one chunk at a level (0 to 8). raw: kvi_chunk_bytes, packed token-major. current: the
- * parameters in force for this tensor and head group, or NULL. Never larger
- * than raw: falls back to RAW. Decides itself when new parameters pay.
+ * Encodes one chunk. raw: kvi_chunk_bytes, packed token-major. Never larger than raw: falls back to
+ * RAW. Decides itself when new parameters pay.
  * The same input gives the same output on every machine and instruction set.
  * Returns OK, MEM, MEMLIMIT, PROG (level, dtype). From level 2 on it tries the codecs predicted
- * and linear or model, as far as chunk->linear allows, then level 1.
+ * and linear or model, as far as request->linear allows, then level 1.
  */
-kvarc_ret kvi_chunk_encode(struct kvi_coder *coder, const struct kvi_chunk *chunk, int level,
-                           const struct kvi_params *current, const uint8_t *raw,
-                           struct kvi_encoded *out);
+kvarc_ret kvi_chunk_encode(struct kvi_coder *coder, const struct kvi_encode_request *request,
+                           const uint8_t *raw, struct kvi_encoded *out);
 
 /*
  * Encodes a chunk with a lossy tier where the tier takes the chunk and makes it smaller than its
  * elements; raw is then overwritten with the decoded elements. Other chunks go to kvi_chunk_encode.
  * Returns the errors of kvi_chunk_encode.
  */
-kvarc_ret kvi_chunk_encode_lossy(struct kvi_coder *coder, const struct kvi_chunk *chunk, int level,
-                                 const kvarc_lossy *tier, const struct kvi_params *current,
-                                 uint8_t *raw, struct kvi_encoded *out);
+kvarc_ret kvi_chunk_encode_lossy(struct kvi_coder *coder, const struct kvi_encode_request *request,
+                                 const kvarc_lossy *tier, uint8_t *raw, struct kvi_encoded *out);
 /* Whether the numbers of a tier are in their ranges. */
 bool kvi_lossy_valid(const kvarc_lossy *tier);
 /* The highest rate of tiers that have rates between whole bits; 0: other tiers. */
@@ -160,8 +166,8 @@ KVI_SHARED int kvi_lossy_max_rate(kvarc_tier tier);
 /* The tier of a layer; false: the layer stays lossless. */
 bool kvi_lossy_of_layer(const kvarc_lossy *all, uint32_t layer, kvarc_lossy *one);
 /* The rate of a token whose rate is `more` above the tier's, in 1/16 bit: the nearest one that the
- * tier has, which for near and vq is its only one. */
-int kvi_lossy_token_rate(const kvarc_lossy *tier, const struct kvi_chunk *chunk, int more);
+ * tier has for a kind, which for near and vq is its only one. */
+int kvi_lossy_token_rate(const kvarc_lossy *tier, unsigned kind, int more);
 /* The entry of kvarc_lossy.token_rate for a token of a track of `end` tokens, but a token
  * that stays exact is never dropped. tier may be NULL. */
 KVI_SHARED int kvi_lossy_rate_at(const kvarc_lossy *tier, uint64_t token, uint64_t end);
@@ -170,24 +176,32 @@ KVI_SHARED int kvi_lossy_rate_at(const kvarc_lossy *tier, uint64_t token, uint64
 unsigned kvi_lossy_generation(const uint8_t *payload, size_t bytes);
 
 /* A chunk to be decoded. */
-struct kvi_chunk_payload {
-	const struct kvi_chunk *chunk;
+struct kvi_decode_request {
+	struct kvi_chunk chunk;
 	uint8_t codec;
 	struct kvi_chunk_cut cut;
 	const struct kvi_params *params; /* NULL where the codec needs none */
 	const uint8_t *payload;
 	size_t payload_bytes;
+	/* The tokens that are wanted; end 0: all. Elements and features of other tokens are
+	 * undefined. The codec linear wants whole streams, others round up to streams. */
+	struct kvi_tokens wanted;
+	struct kvi_linear_io linear;
+	/* Codec state: the elements of the chunk that it refers to, kvi_chunk_bytes; NULL: none. */
+	const uint8_t *before;
+	/* Threads that wait for the chunk, as far as is known, and so will help. */
+	unsigned helpers;
 };
 
 /*
  * Decodes a payload of any codec but REPEAT to raw, kvi_chunk_bytes. Of several streams those
  * without wanted tokens are not decoded. raw_check: what that of the chunk has to be, which the
  * checks of all streams make, as they stand in the payload; those of decoded streams are compared.
- * NULL: not wanted, and no check of a stream is compared. PREDICTOR: chunk->linear
+ * NULL: not wanted, and no check of a stream is compared. PREDICTOR: request->linear.in
  * is missing or of another shape, or predicts otherwise than the writer's did.
  * Returns OK, MEM, MEMLIMIT, DATA, OPTIONS, LOSSY, PREDICTOR.
  */
-kvarc_ret kvi_chunk_decode(struct kvi_coder *coder, const struct kvi_chunk_payload *payload,
+kvarc_ret kvi_chunk_decode(struct kvi_coder *coder, const struct kvi_decode_request *request,
                            uint8_t *raw, uint64_t *raw_check);
 
 /* Bytes in front of the mask of a payload of codec state. */
@@ -203,13 +217,14 @@ bool kvi_state_reference(const uint8_t *payload, size_t bytes, uint64_t *sequenc
                          uint64_t *offset);
 
 /*
- * Fills chunk->features from the elements of a chunk (needs chunk->linear), for chunks that no call
- * here coded, such as repeated ones. only_z: z alone, which needs no sources; an encoder does this
- * first, so that upper layers need not wait for the rest, and sets has_z. With has_z other threads
- * may be reading z: nothing here writes it again.
+ * Fills linear->features from the wanted tokens of a chunk (end 0: all; needs linear->in), for
+ * chunks that no call here coded, such as repeated ones. only_z: z alone, which needs no sources;
+ * an encoder does this first, so that upper layers need not wait for the rest, and sets has_z. With
+ * has_z other threads may be reading z: nothing here writes it again.
  * Returns OK, MEM, MEMLIMIT, PROG, DATA (sources are missing).
  */
 kvarc_ret kvi_chunk_features(struct kvi_coder *coder, const struct kvi_chunk *chunk,
+                             const struct kvi_linear_io *linear, struct kvi_tokens wanted,
                              const uint8_t *raw, bool only_z);
 
 #endif

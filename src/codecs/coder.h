@@ -227,6 +227,7 @@ static inline size_t kvi_params_channels(const struct kvi_params *params)
 struct kvi_coder_job {
 	const struct kvi_chunk *chunk;
 	const struct kvi_params *params; /* NULL: the codec has none */
+	struct kvi_linear_io linear;
 	struct kvi_mask mask;
 	struct kvi_lanes lanes;
 	/* Codec state: the elements of the reference, T x C, NULL: it has none; of decoders: rows
@@ -236,8 +237,11 @@ struct kvi_coder_job {
 	/* Decoders of codecs with streams. */
 	struct kvi_streams streams;
 	const struct kvi_streams_in *streams_in;
-	uint8_t *whole; /* buffer for all T x C elements */
-	bool checked;   /* checks of streams are compared */
+	uint8_t *whole;   /* buffer for all T x C elements */
+	bool checked;     /* checks of streams are compared */
+	unsigned helpers; /* of the request */
+	/* Encoders: what was asked for, of a chunk that may have more tokens. */
+	const struct kvi_encode_request *request;
 	/* Encoders: all T x C elements, the mask section, what remains: rows x channels elements,
 	 * token-major, without gaps. */
 	const uint8_t *raw, *section, *packed;
@@ -307,27 +311,27 @@ extern const struct kvi_codec kvi_codec_raw, kvi_codec_zstd, kvi_codec_constant,
 	kvi_codec_grid, kvi_codec_bytes, kvi_codec_linear, kvi_codec_predicted, kvi_codec_near,
 	kvi_codec_tsc, kvi_codec_vq, kvi_codec_had, kvi_codec_klt, kvi_codec_state;
 
-/* Whether the linear model of a chunk is for chunks of its shape. */
-bool kvi_linear_shape(const struct kvi_chunk *chunk);
-/* Whether the sources of a chunk's linear model are there. */
-bool kvi_linear_sources(const struct kvi_chunk *chunk);
-/* The codec that a chunk's linear model is for. */
-static inline unsigned kvi_linear_codec(const struct kvi_chunk *chunk)
+/* Whether a linear model is for chunks of this shape; in NULL: there is none. */
+bool kvi_linear_shape(const struct kvi_linear_in *in, const struct kvi_chunk *chunk);
+/* Whether the sources of a linear model are there. */
+bool kvi_linear_sources(const struct kvi_linear_in *in);
+/* The codec that a linear model is for. */
+static inline unsigned kvi_linear_codec(const struct kvi_linear_in *in)
 {
-	if (chunk->linear->model->flags & KVI_MODEL_BASIS)
+	if (in->model->flags & KVI_MODEL_BASIS)
 		return KVI_CODEC_KLT; /* a KLT basis predicts nothing */
-	return chunk->linear->expected ? KVI_CODEC_MODEL : KVI_CODEC_LINEAR;
+	return in->expected ? KVI_CODEC_MODEL : KVI_CODEC_LINEAR;
 }
 
-/* Whether the caller has found elements to be equal to the predicted ones, and finite. */
-bool kvi_predicted_exact(const struct kvi_chunk *chunk, const uint8_t *raw);
-/* The payload of such a chunk, KVI_PREDICTED_EXACT bytes; NULL: no memory. */
+/* The payload of a chunk whose elements are the predicted ones, KVI_PREDICTED_EXACT bytes; NULL: no
+ * memory. */
 const uint8_t *kvi_predicted_put(struct kvi_coder *coder, const struct kvi_chunk *chunk,
                                  const uint8_t *raw);
 /* The payload of a chunk of finite elements as differences from the predicted ones. *bytes: its
  * size, below capacity; 0: it is not smaller. NULL: no memory. */
 const uint8_t *kvi_predicted_patch(struct kvi_coder *coder, const struct kvi_chunk *chunk,
-                                   const uint8_t *raw, size_t capacity, size_t *bytes);
+                                   const uint8_t *predicted, const uint8_t *raw, size_t capacity,
+                                   size_t *bytes);
 
 /* Writes the head of the stream of a lossy body (spec lossy 4) in front of its words, which end at
  * `end`; state: of the encoding kernel after its last word. Returns its begin. */

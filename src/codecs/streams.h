@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "kvarc.h"
+#include "codecs/codec.h"
 #include "codecs/mask.h"
 #include "format/chunk_header.h"
 #include "kernels/rans.h"
@@ -50,11 +51,6 @@ static inline struct kvi_stream_part kvi_stream_part_of(const struct kvi_streams
 	return (struct kvi_stream_part){ first, kvi_stream_first(streams, i + 1) - first };
 }
 
-/* Tokens of a chunk, with those that the mask removed. */
-struct kvi_tokens {
-	size_t first, end;
-};
-
 /*
  * The check of the elements of a chunk, T x C of the mask in raw: their hash or, with several
  * streams, the hash of check[], which is filled with the hashes of their tokens.
@@ -90,9 +86,7 @@ static inline uint8_t *kvi_put_padding(uint8_t *to, size_t n)
 	return to;
 }
 
-struct kvi_coder;
 struct kvi_coder_job;
-struct kvi_pool;
 
 /* The decoder of a chunk's streams. Several threads call `some` at once, for different streams; it
  * takes no memory of a coder. */

@@ -138,9 +138,11 @@ static kvarc_ret take(void *opaque, const struct kvi_located *chunk)
 	c->layer = chunk->layer;
 	c->head = chunk->head;
 	c->t0 = chunk->t0;
-	c->from = chunk->shape.from;
-	c->to = chunk->shape.to;
+	c->from = chunk->from;
+	c->to = chunk->to;
 	kvarc_ret ret = fill_chunk(p, chunk, c);
+	c->job.from = c->from;
+	c->job.to = c->to;
 	c->work = kvi_gpu_work_of(&chunk->shape, c->job.codec);
 	if (p->tokens < c->t0 + c->to - p->range.t0)
 		p->tokens = c->t0 + c->to - p->range.t0;

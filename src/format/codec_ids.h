@@ -62,7 +62,7 @@ static inline bool kvi_codec_uses_prediction(unsigned codec)
 {
 	return kvi_codec_id(codec)->flags & KVI_CODEC_IS_GUIDED;
 }
-/* Whether decoding needs kvi_chunk.linear. */
+/* Whether decoding needs kvi_decode_request.linear. */
 static inline bool kvi_codec_predicts(unsigned codec)
 {
 	return kvi_codec_id(codec)->flags & KVI_CODEC_IS_LINEAR;

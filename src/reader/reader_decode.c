@@ -19,40 +19,39 @@
 struct chunk_piece {
 	const struct kvi_frame *frame;
 	const struct kvi_chunk_header *h;
-	const int32_t *positions;           /* NULL: not known */
-	const struct kvi_params_use *use;   /* NULL: the codec has none */
-	const struct kvi_linear_in *linear; /* codec linear */
-	struct kvi_features *features;      /* NULL: no chunk needs them */
-	const uint8_t *before;              /* codec state: elements that it refers to, or NULL */
-	uint32_t from, to;                  /* the tokens of the chunk that are needed; to 0: all */
-	unsigned helpers;                   /* threads that wait for it */
+	const struct kvi_params_use *use; /* NULL: the codec has none */
+	struct kvi_decode_request request;
 };
 
-static kvarc_ret open_payload(const kvarc_reader *r, const struct chunk_piece *piece,
-                              struct kvi_chunk *chunk, struct kvi_chunk_payload *payload,
-                              kvarc_error *error)
+/* A chunk of which all is wanted. positions NULL: not known; use NULL: the codec has none. */
+static struct chunk_piece piece_of(const kvarc_reader *r, const struct kvi_frame *frame,
+                                   const struct kvi_chunk_header *header, const int32_t *positions,
+                                   const struct kvi_params_use *use)
 {
-	const kvarc_tensor *t = &r->geometry.tensors[piece->h->tensor];
-	const struct kvi_params *params = piece->use ? piece->use->params : NULL;
-	*chunk = (struct kvi_chunk){ .dtype = t->dtype,
-		                     .n_tokens = piece->h->n,
-		                     .heads = piece->h->heads,
-		                     .head_channels = t->channels,
-		                     .positions = piece->positions,
-		                     .rope = kvi_tensor_rope(&r->geometry, t),
-		                     .from = piece->from,
-		                     .to = piece->to,
-		                     .helpers = piece->helpers,
-		                     .linear = piece->linear,
-		                     .before = piece->before,
-		                     .features = piece->features };
-	*payload = (struct kvi_chunk_payload){ chunk,
-		                               piece->h->codec,
-		                               piece->h->cut,
-		                               params,
-		                               piece->frame->payload + KVI_CHUNK_HEADER_BYTES,
-		                               piece->frame->head.payload_bytes -
-		                                       KVI_CHUNK_HEADER_BYTES };
+	const kvarc_tensor *t = &r->geometry.tensors[header->tensor];
+	return (struct chunk_piece){
+		.frame = frame,
+		.h = header,
+		.use = use,
+		.request = { .chunk = { .dtype = t->dtype,
+		                        .n_tokens = header->n,
+		                        .heads = header->heads,
+		                        .head_channels = t->channels,
+		                        .positions = positions,
+		                        .rope = kvi_tensor_rope(&r->geometry, t) },
+		             .codec = header->codec,
+		             .cut = header->cut,
+		             .params = use ? use->params : NULL,
+		             .payload = frame->payload + KVI_CHUNK_HEADER_BYTES,
+		             .payload_bytes = frame->head.payload_bytes - KVI_CHUNK_HEADER_BYTES }
+	};
+}
+
+/* Fails for a chunk that cannot be decoded, whatever its payload says. */
+static kvarc_ret check_piece(const kvarc_reader *r, const struct chunk_piece *piece,
+                             kvarc_error *error)
+{
+	const struct kvi_params *params = piece->request.params;
 	if (kvi_codec_lossy(piece->h->codec) && !r->allow_lossy)
 		return kvi_fail_at(error, KVARC_LOSSY, piece->frame->offset,
 		                   piece->frame->head.sequence,
@@ -62,7 +61,7 @@ static kvarc_ret open_payload(const kvarc_reader *r, const struct chunk_piece *p
 		                   kvi_codec_name(piece->h->codec));
 	if (piece->use && piece->use->header.codec != piece->h->codec)
 		return kvi_reader_bad(piece->frame, error, "its PARAMS are of another codec");
-	if (!piece->positions && params && kvi_params_rotates(params))
+	if (!piece->request.chunk.positions && params && kvi_params_rotates(params))
 		return kvi_reader_bad(piece->frame, error, "the positions of its tokens are lost");
 	return KVARC_OK;
 }
@@ -103,13 +102,11 @@ static kvarc_ret close_payload(const kvarc_reader *r, const struct chunk_piece *
 static kvarc_ret piece_decode(kvarc_reader *r, struct kvi_coder *coder,
                               const struct chunk_piece *piece, uint8_t *raw, kvarc_error *error)
 {
-	struct kvi_chunk chunk;
-	struct kvi_chunk_payload in;
-	kvarc_ret ret = open_payload(r, piece, &chunk, &in, error);
+	kvarc_ret ret = check_piece(r, piece, error);
 	if (ret)
 		return ret;
 	uint64_t raw_check = 0;
-	ret = kvi_chunk_decode(coder, &in, raw, &raw_check);
+	ret = kvi_chunk_decode(coder, &piece->request, raw, &raw_check);
 	return close_payload(r, piece, ret, raw_check, error);
 }
 
@@ -147,18 +144,14 @@ static kvarc_ret get_frame(struct kvi_decode_job *job, struct kvi_chunk_header *
 	return KVARC_OK;
 }
 
-static struct chunk_piece piece_of(const struct kvi_decode_job *job,
-                                   const struct kvi_chunk_header *header)
+static struct chunk_piece job_piece(const struct kvi_decode_job *job,
+                                    const struct kvi_chunk_header *header)
 {
-	struct chunk_piece p = { .frame = &job->frame,
-		                 .h = header,
-		                 .use = job->params,
-		                 .positions = job->task.segment->known
-		                                      ? job->task.segment->segment.positions
-		                                      : NULL,
-		                 .from = job->task.need_from,
-		                 .to = job->task.need_to,
-		                 .helpers = job->task.helpers };
+	const struct kvi_segment_use *s = job->task.segment;
+	struct chunk_piece p = piece_of(job->r, &job->frame, header,
+	                                s->known ? s->segment.positions : NULL, job->params);
+	p.request.wanted = (struct kvi_tokens){ job->task.need_from, job->task.need_to };
+	p.request.helpers = job->task.helpers;
 	return p;
 }
 
@@ -263,17 +256,16 @@ static kvarc_ret find_model(struct kvi_decode_job *job, struct chunk_piece *piec
 	if (!s->features->plan->of[job->task.order_index].complete)
 		return kvi_reader_bad(&job->frame, &job->error,
 		                      "tensors that it is predicted from are not in the file");
-	kvarc_ret ret = make_features(job, in, &piece->features);
+	kvarc_ret ret = make_features(job, in, &piece->request.linear.features);
 	if (ret)
 		return ret;
 	if (!kvi_feature_table_wait(s->features, job->task.order_index, in))
 		return kvi_reader_bad(&job->frame, &job->error,
 		                      "what it is predicted from is damaged");
-	piece->linear = in;
+	piece->request.linear.in = in;
 	if (!has_prediction(job))
 		return KVARC_OK;
-	struct kvi_in payload = kvi_in_make(job->frame.payload + KVI_CHUNK_HEADER_BYTES,
-	                                    job->frame.head.payload_bytes - KVI_CHUNK_HEADER_BYTES);
+	struct kvi_in payload = kvi_in_make(piece->request.payload, piece->request.payload_bytes);
 	uint64_t check = kvi_get64(&payload); /* spec model 4, predicted 2 */
 	bool has = kvi_codec_uses_prediction(piece->h->codec) && !payload.bad;
 	if (piece->h->codec == KVI_CODEC_PREDICTED)
@@ -287,28 +279,23 @@ static kvarc_ret features_of_raw(struct kvi_decode_job *job, struct kvi_coder *c
 {
 	struct kvi_feature_table *t = job->task.segment->features;
 	struct kvi_feature_slot *slot = kvi_feature_slot(t, job->task.order_index);
-	struct chunk_piece p = piece_of(job, header);
+	struct chunk_piece p = job_piece(job, header);
 	struct kvi_linear_in in;
-	struct kvi_chunk chunk;
-	struct kvi_chunk_payload payload;
 	if (!slot->asked || !t->plan->of[job->task.order_index].model)
 		return KVARC_OK;
 	bool all = slot->asked == KVI_FEATURES_ALL;
-	kvarc_ret ret = make_features(job, &in, &p.features);
+	kvarc_ret ret = make_features(job, &in, &p.request.linear.features);
 	if (ret == KVARC_DATA)
 		return KVARC_OK; /* chunks that need the features report it */
 	if (ret)
 		return ret;
 	if (all && !kvi_feature_table_wait(t, job->task.order_index, &in))
 		return KVARC_OK;
-	p.linear = &in;
-	p.use = NULL;
+	p.request.linear.in = &in;
 	if (has_prediction(job) && request_prediction(job, &in, NULL))
 		return KVARC_OK;
-	ret = open_payload(job->r, &p, &chunk, &payload, &job->error);
-	if (ret)
-		return ret;
-	ret = kvi_chunk_features(coder, &chunk, job->raw, !all);
+	ret = kvi_chunk_features(coder, &p.request.chunk, &p.request.linear, p.request.wanted,
+	                         job->raw, !all);
 	if (ret == KVARC_DATA)
 		return kvi_reader_bad(&job->frame, &job->error,
 		                      "a chunk's features lack their sources");
@@ -327,7 +314,7 @@ static kvarc_ret find_reference(struct kvi_decode_job *job, struct kvi_coder *co
 static kvarc_ret decode_chunk(struct kvi_decode_job *job, struct kvi_coder *coder,
                               const struct kvi_chunk_header *header)
 {
-	struct chunk_piece p = piece_of(job, header);
+	struct chunk_piece p = job_piece(job, header);
 	struct kvi_linear_in in;
 	if (header->codec == KVI_CODEC_REPEAT)
 		return decode_repeat(job, coder, header);
@@ -335,10 +322,10 @@ static kvarc_ret decode_chunk(struct kvi_decode_job *job, struct kvi_coder *code
 	if (kvi_codec_predicts(header->codec))
 		ret = find_model(job, &p, &in);
 	else if (header->codec == KVI_CODEC_STATE)
-		ret = find_reference(job, coder, header, &p.before);
+		ret = find_reference(job, coder, header, &p.request.before);
 	if (ret == KVARC_OK)
 		ret = piece_decode(job->r, coder, &p, job->raw, &job->error);
-	if (ret == KVARC_OK && p.features) {
+	if (ret == KVARC_OK && p.request.linear.features) {
 		kvi_feature_table_publish(job->task.segment->features, job->task.order_index,
 		                          KVI_FEATURES_ALL);
 		observe(job, header);
@@ -611,7 +598,6 @@ kvarc_ret kvi_reader_decode_target(kvarc_reader *r, struct kvi_coder *coder,
 	struct kvi_params_use *use = NULL;
 	struct kvi_segment *segment = NULL;
 	struct kvi_chunk_header h;
-	struct chunk_piece p = { .frame = frame, .h = &h };
 	kvarc_ret ret = KVARC_OK;
 	kvi_packer_init(&packer, &r->alloc);
 	if (!kvi_chunk_header_parse(&h, frame->payload, frame->head.payload_bytes))
@@ -642,11 +628,12 @@ kvarc_ret kvi_reader_decode_target(kvarc_reader *r, struct kvi_coder *coder,
 			ret = kvi_reader_bad(frame, error, "its SEGMENT is missing");
 		else
 			ret = kvi_reader_read_segment(r, &packer, ref, segment, error);
-		p.positions = ret ? NULL : segment->positions;
 	}
-	p.use = use;
-	if (ret == KVARC_OK)
+	if (ret == KVARC_OK) {
+		const struct chunk_piece p = piece_of(r, frame, &h,
+		                                      segment ? segment->positions : NULL, use);
 		ret = piece_decode(r, coder, &p, raw, error);
+	}
 	kvi_params_store_release(&r->workers.store, use);
 	kvi_free(&r->alloc, segment);
 	kvi_packer_free(&packer);

@@ -184,13 +184,13 @@ static kvarc_ret take_chunk(struct range_walk *w, const struct kvi_segment_ref *
 		                            .head_channels = t->channels,
 		                            .positions = segment->positions,
 		                            .rope = kvi_tensor_rope(&r->geometry, t) },
+		                 .from = ref->t0 < w->g.t0 ? (uint32_t)(w->g.t0 - ref->t0) : 0,
+		                 .to = (uint32_t)(end - ref->t0),
 		                 .tensor = chunk->tensor,
 		                 .layer = t->layer,
 		                 .head = chunk->head,
 		                 .t0 = ref->t0,
 		                 .predicted = chunk->linear };
-	p.shape.from = ref->t0 < w->g.t0 ? (uint32_t)(w->g.t0 - ref->t0) : 0;
-	p.shape.to = (uint32_t)(end - ref->t0);
 	kvarc_ret ret = chunk->linear || ref->stored
 	                        ? KVARC_OK
 	                        : kvi_reader_params(r, &r->packer, chunk, &use, r->error);

@@ -18,7 +18,8 @@
  * kvi_located_take returns.
  */
 struct kvi_located {
-	struct kvi_chunk shape; /* from and to: the tokens that the range has; to is not 0 */
+	struct kvi_chunk shape;
+	uint32_t from, to; /* the tokens of the chunk that the range has */
 	uint32_t tensor, layer;
 	uint16_t head;
 	uint64_t t0;     /* index of its first token in the track */

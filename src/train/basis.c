@@ -824,7 +824,6 @@ static kvarc_ret price_classes(kvarc_trainer *trainer, double price[KVI_CODE_CLA
 /* Bits of an element by tier klt, at rates without a fraction. */
 static kvarc_ret report(struct basis *basis, kvarc_trained *to)
 {
-	const struct kvi_chunk chunk = { .kind = KVARC_VALUE };
 	double price[KVI_CODE_CLASSES];
 	kvarc_ret ret = price_classes(basis->t, price);
 	*to = (kvarc_trained){ .layer = basis->m->layer,
@@ -832,7 +831,7 @@ static kvarc_ret report(struct basis *basis, kvarc_trained *to)
 		               .elements = (uint64_t)basis->n * basis->m->C };
 	for (int rate = 1; rate <= KLT_RATES && !ret; rate++) {
 		const kvarc_lossy how = { .rate = 16 * rate };
-		int shift = kvi_quarter_log(kvi_step_of(&how, &chunk, 1)) - KVI_CODE_UNIT;
+		int shift = kvi_quarter_log(kvi_step_of(&how, KVARC_VALUE, 1)) - KVI_CODE_UNIT;
 		double sum = 0;
 		for (size_t i = 0; i < basis->m->C; i++) {
 			int k = basis->m->k[i] - shift;

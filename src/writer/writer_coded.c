@@ -18,10 +18,9 @@ const kvarc_geometry *kvi_writer_geometry(const kvarc_writer *w)
 /* ----- what an append will have ------------------------------------------------ */
 
 /* Whether another encoder makes the same of a chunk at this level. */
-static bool may_be_coded(const kvarc_writer_options *options, const struct kvi_group *group,
-                         const struct kvi_append_chunk *chunk)
+static bool may_be_coded(const kvarc_writer_options *options, uint8_t kind,
+                         const struct kvi_group *group, const struct kvi_append_chunk *chunk)
 {
-	const uint8_t kind = chunk->shape.kind;
 	return options->level < KVI_LEVEL_PROFILE && !options->lossy &&
 	       kvi_float_format(chunk->shape.dtype) && kind != KVARC_CONV_STATE &&
 	       kind != KVARC_RECURRENT_STATE &&
@@ -40,8 +39,7 @@ static struct kvi_append_chunk chunk_of(const kvarc_writer *w, const struct kvi_
 		                                 .heads = group->heads,
 		                                 .head_channels = t->channels,
 		                                 .positions = positions,
-		                                 .rope = kvi_tensor_rope(&w->geometry, t),
-		                                 .kind = t->kind },
+		                                 .rope = kvi_tensor_rope(&w->geometry, t) },
 		                      .tensor = group->tensor,
 		                      .layer = t->layer,
 		                      .head = group->head,
@@ -51,7 +49,7 @@ static struct kvi_append_chunk chunk_of(const kvarc_writer *w, const struct kvi_
 		                      .params = group->params,
 		                      .params_sequence = group->params_sequence,
 		                      .hashed = !(w->options.flags & KVARC_WRITE_STREAMABLE) };
-	c.elsewhere = may_be_coded(&w->options, group, &c);
+	c.elsewhere = may_be_coded(&w->options, t->kind, group, &c);
 	return c;
 }
 

@@ -273,16 +273,25 @@ static struct kvi_chunk chunk_of(const struct kvi_encode_job *job)
 		                   .heads = job->group->heads,
 		                   .head_channels = t->channels,
 		                   .positions = job->segment->s.positions,
-		                   .rope = kvi_tensor_rope(g, t),
-		                   .before = job->before.elements,
-		                   .before_sequence = job->before.sequence,
-		                   .before_offset = job->before.offset,
-		                   .kind = t->kind,
-		                   .t0 = job->segment->s.t0,
-		                   .end = job->w->tracks[t->track].n_total,
-		                   .token_rate = job->segment->taken.per_token
-		                                         ? job->segment->taken.rate
-		                                         : NULL };
+		                   .rope = kvi_tensor_rope(g, t) };
+}
+
+/* The request without a linear model. */
+static struct kvi_encode_request request_of(const struct kvi_encode_job *job)
+{
+	const kvarc_writer *w = job->w;
+	const kvarc_tensor *t = &w->geometry.tensors[job->group->tensor];
+	const struct kvi_taken *taken = &job->segment->taken;
+	return (struct kvi_encode_request){ .chunk = chunk_of(job),
+		                            .kind = t->kind,
+		                            .level = w->options.level,
+		                            .params = job->group->params,
+		                            .before = job->before.elements,
+		                            .before_sequence = job->before.sequence,
+		                            .before_offset = job->before.offset,
+		                            .t0 = job->segment->s.t0,
+		                            .end = w->tracks[t->track].n_total,
+		                            .token_rate = taken->per_token ? taken->rate : NULL };
 }
 
 int kvi_writer_fetch(const kvarc_geometry *geometry, const struct kvi_fetching *fetching,
@@ -310,20 +319,22 @@ int kvi_writer_fetch(const kvarc_geometry *geometry, const struct kvi_fetching *
 /* Makes the features that others need of this tensor, and z of them at once:
  * so upper layers wait for the elements only, not for this chunk. */
 static kvarc_ret make_features(struct kvi_encode_job *job, struct kvi_coder *coder,
-                               struct kvi_chunk *chunk)
+                               struct kvi_encode_request *request)
 {
+	const struct kvi_tokens all = { 0, 0 };
+	struct kvi_linear_io *linear = &request->linear;
 	uint32_t order_index = job->group->order_index;
 	if (!asks_features(job))
 		return KVARC_OK;
-	kvarc_ret ret = kvi_feature_table_make(job->features, order_index, chunk->n_tokens,
-	                                       &chunk->features);
-	if (ret == KVARC_OK && !chunk->features->z)
+	kvarc_ret ret = kvi_feature_table_make(job->features, order_index, request->chunk.n_tokens,
+	                                       &linear->features);
+	if (ret == KVARC_OK && !linear->features->z)
 		return KVARC_OK; /* level 2 has no z */
 	if (ret == KVARC_OK)
-		ret = kvi_chunk_features(coder, chunk, job->raw, true);
+		ret = kvi_chunk_features(coder, &request->chunk, linear, all, job->raw, true);
 	if (ret)
 		return kvi_fail_alloc(&job->error, &job->w->alloc);
-	chunk->features->has_z = true;
+	linear->features->has_z = true;
 	kvi_feature_table_publish(job->features, order_index, KVI_FEATURES_Z);
 	return KVARC_OK;
 }
@@ -371,24 +382,24 @@ static kvarc_ret request_prediction(struct kvi_encode_job *job, struct kvi_linea
 
 /* Fills in what codec linear needs; in is its memory. */
 static kvarc_ret use_model(struct kvi_encode_job *job, struct kvi_coder *coder,
-                           struct kvi_chunk *chunk, struct kvi_linear_in *in)
+                           struct kvi_encode_request *request, struct kvi_linear_in *in)
 {
 	const struct kvi_planned *x = &job->w->plan->of[job->group->order_index];
 	kvi_linear_in_init(in, job->w->plan, job->group->order_index, &job->w->geometry,
 	                   job->group->tensor, &job->segment->s, true);
-	chunk->linear = in;
-	chunk->made = features_made;
-	chunk->made_opaque = job;
+	request->linear.in = in;
+	request->made = features_made;
+	request->made_opaque = job;
 	const bool later = x->model->flags & KVI_MODEL_BASIS;
-	kvarc_ret ret = later ? KVARC_OK : make_features(job, coder, chunk);
+	kvarc_ret ret = later ? KVARC_OK : make_features(job, coder, request);
 	if (ret)
 		return ret;
 	const struct kvi_feature_slot *slot = kvi_feature_slot(job->features,
 	                                                       job->group->order_index);
 	if (slot->asked != KVI_FEATURES_ALL)
-		chunk->features = NULL; /* only z was needed, and it is made */
+		request->linear.features = NULL; /* only z was needed, and it is made */
 	if (!slot->reads)
-		chunk->linear = NULL; /* no features predict it here */
+		request->linear.in = NULL; /* no features predict it here */
 	else if (!kvi_feature_table_wait(job->features, job->group->order_index, in))
 		return KVARC_END; /* an earlier job failed and has the reason */
 	return request_prediction(job, in);
@@ -397,16 +408,22 @@ static kvarc_ret use_model(struct kvi_encode_job *job, struct kvi_coder *coder,
 /* Decodes the encoded chunk and compares it with its elements; a chunk of another encoder, whose
  * elements are not there, with its check. */
 static kvarc_ret verify(struct kvi_encode_job *job, struct kvi_coder *coder,
-                        const struct kvi_chunk *chunk)
+                        const struct kvi_encode_request *encoded)
 {
 	const struct kvi_encoded *c = &job->coded;
 	const struct kvi_params *params = !c->uses_params ? NULL
 	                                  : c->params     ? c->params
 	                                                  : job->group->params;
-	const struct kvi_chunk_payload p = { chunk,  c->codec,   c->cut,
-		                             params, c->payload, c->payload_bytes };
+	const struct kvi_decode_request request = { .chunk = encoded->chunk,
+		                                    .codec = c->codec,
+		                                    .cut = c->cut,
+		                                    .params = params,
+		                                    .payload = c->payload,
+		                                    .payload_bytes = c->payload_bytes,
+		                                    .linear.in = encoded->linear.in,
+		                                    .before = encoded->before };
 	uint64_t check;
-	kvarc_ret ret = kvi_chunk_decode(coder, &p, job->again, &check);
+	kvarc_ret ret = kvi_chunk_decode(coder, &request, job->again, &check);
 	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
 		return kvi_fail_alloc(&job->error, &job->w->alloc);
 	if (ret || check != c->raw_check ||
@@ -431,15 +448,12 @@ static bool writer_tier(const kvarc_writer *w, uint32_t tensor, kvarc_lossy *tie
 }
 
 static kvarc_ret code(struct kvi_encode_job *job, struct kvi_coder *coder,
-                      const struct kvi_chunk *chunk)
+                      const struct kvi_encode_request *request)
 {
-	const kvarc_writer_options *o = &job->w->options;
-	const struct kvi_params *current = job->group->params;
 	kvarc_lossy tier;
 	if (writer_tier(job->w, job->group->tensor, &tier))
-		return kvi_chunk_encode_lossy(coder, chunk, o->level, &tier, current, job->raw,
-		                              &job->coded);
-	return kvi_chunk_encode(coder, chunk, o->level, current, job->raw, &job->coded);
+		return kvi_chunk_encode_lossy(coder, request, &tier, job->raw, &job->coded);
+	return kvi_chunk_encode(coder, request, job->raw, &job->coded);
 }
 
 /* Gets the elements of a chunk, before its job starts where the caller overlaps with workers, else
@@ -479,17 +493,17 @@ static void frame_payload(struct kvi_encode_job *job)
 static void encode_chunk(struct kvi_encode_job *job, struct kvi_coder *coder)
 {
 	kvarc_writer *w = job->w;
-	struct kvi_chunk chunk = chunk_of(job);
+	struct kvi_encode_request request = request_of(job);
 	struct kvi_linear_in in;
 	if (!job->fetched)
 		get_elements(job);
 	if (!job->ret && job->given && job->verifies)
-		job->ret = verify(job, coder, &chunk);
+		job->ret = verify(job, coder, &request);
 	else if (!job->ret && job->features)
-		job->ret = use_model(job, coder, &chunk, &in);
+		job->ret = use_model(job, coder, &request, &in);
 	if (job->ret || job->given)
 		return;
-	job->ret = code(job, coder, &chunk);
+	job->ret = code(job, coder, &request);
 	if (job->ret == KVARC_MEM || job->ret == KVARC_MEMLIMIT)
 		kvi_fail_alloc(&job->error, &w->alloc);
 	else if (job->ret)
@@ -498,20 +512,18 @@ static void encode_chunk(struct kvi_encode_job *job, struct kvi_coder *coder)
 	if (job->ret)
 		return;
 	/* Transforms are predicted from what readers get. */
-	if (chunk.linear && chunk.linear->model->flags & KVI_MODEL_BASIS) {
-		job->ret = make_features(job, coder, &chunk);
-		chunk.features = NULL; /* only z was needed, and it is made */
+	if (request.linear.in && request.linear.in->model->flags & KVI_MODEL_BASIS) {
+		job->ret = make_features(job, coder, &request);
+		request.linear.features = NULL; /* only z was needed, and it is made */
 		if (job->ret)
 			return;
 	}
 	if (w->earlier.repeats)
 		job->raw_hash = kvi_h128(job->raw, job->raw_bytes);
 	frame_payload(job);
-	struct kvi_features *made = chunk.features;
-	chunk.features = NULL;
 	if (job->verifies)
-		job->ret = verify(job, coder, &chunk);
-	if (made && job->ret == KVARC_OK) {
+		job->ret = verify(job, coder, &request);
+	if (request.linear.features && job->ret == KVARC_OK) {
 		kvi_feature_table_publish(job->features, job->group->order_index, KVI_FEATURES_ALL);
 		observe(job);
 	}

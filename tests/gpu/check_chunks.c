@@ -79,8 +79,8 @@ static bool library_decodes(struct trial *x)
 	    memcmp(x->payload, x->chunk->payload, 25) ||
 	    memcmp(x->payload + 26, x->chunk->payload + 26, 6))
 		return false;
-	const struct kvi_chunk_payload in = {
-		.chunk = &x->chunk->shape,
+	const struct kvi_decode_request in = {
+		.chunk = x->chunk->shape,
 		.codec = h.codec,
 		.cut = h.cut,
 		.params = x->chunk->params,

@@ -37,10 +37,28 @@ int close_coders(void **state)
 	return alloc.used != 0;
 }
 
+struct kvi_decode_request decode_of(const struct kvi_encode_request *request,
+                                    const struct kvi_encoded *e, const uint8_t *payload)
+{
+	return (struct kvi_decode_request){ .chunk = request->chunk,
+		                            .codec = e->codec,
+		                            .cut = e->cut,
+		                            .params = e->params,
+		                            .payload = payload,
+		                            .payload_bytes = e->payload_bytes,
+		                            .linear = request->linear,
+		                            .before = request->before };
+}
+
 kvarc_ret decode_payload(struct kvi_coder *c, const struct kvi_chunk *chunk, uint8_t codec,
                          struct kvi_chunk_cut cut, const struct kvi_params *params,
                          const uint8_t *payload, size_t bytes, uint8_t *raw)
 {
-	const struct kvi_chunk_payload p = { chunk, codec, cut, params, payload, bytes };
-	return kvi_chunk_decode(c, &p, raw, NULL);
+	const struct kvi_decode_request r = { .chunk = *chunk,
+		                              .codec = codec,
+		                              .cut = cut,
+		                              .params = params,
+		                              .payload = payload,
+		                              .payload_bytes = bytes };
+	return kvi_chunk_decode(c, &r, raw, NULL);
 }

@@ -21,6 +21,9 @@ int close_coders(void **state);
 
 /* The cut of a payload without streams. */
 extern const struct kvi_chunk_cut no_streams;
+/* The request to decode what became of another; new parameters are those of e. */
+struct kvi_decode_request decode_of(const struct kvi_encode_request *request,
+                                    const struct kvi_encoded *e, const uint8_t *payload);
 /* kvi_chunk_decode without raw_check. */
 kvarc_ret decode_payload(struct kvi_coder *c, const struct kvi_chunk *chunk, uint8_t codec,
                          struct kvi_chunk_cut cut, const struct kvi_params *params,

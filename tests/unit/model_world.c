@@ -83,7 +83,7 @@ static uint32_t from_float(unsigned dtype, float f)
 static void put(const struct model_world *w, size_t i, size_t t, size_t c, uint32_t v)
 {
 	size_t size = kvarc_dtype_bytes(w->dtype);
-	uint8_t *to = w->raw[i] + (t * kvi_chunk_channels(&w->chunk[i]) + c) * size;
+	uint8_t *to = w->raw[i] + (t * kvi_chunk_channels(&w->request[i].chunk) + c) * size;
 	for (size_t b = 0; b < size; b++)
 		to[b] = (uint8_t)(v >> 8 * b);
 }
@@ -183,17 +183,17 @@ void model_world_connect(struct model_world *w, size_t i)
 		.scale = m->scale_source ? w->features[0] : NULL,
 		.expected = w->expected[i],
 	};
-	w->chunk[i] = (struct kvi_chunk){
-		.dtype = (uint8_t)w->dtype,
-		.n_tokens = w->n_tokens,
-		.heads = m->heads,
-		.head_channels = m->head_channels,
-		.positions = w->positions,
-		.rope = in->rope,
-		.linear = in,
-		.features = w->features[i],
+	w->request[i] = (struct kvi_encode_request){
+		.chunk = { .dtype = (uint8_t)w->dtype,
+		           .n_tokens = w->n_tokens,
+		           .heads = m->heads,
+		           .head_channels = m->head_channels,
+		           .positions = w->positions,
+		           .rope = in->rope },
+		.level = (int)w->level,
+		.linear = { in, w->features[i] },
 	};
-	w->raw[i] = malloc(kvi_chunk_bytes(&w->chunk[i]));
+	w->raw[i] = malloc(kvi_chunk_bytes(&w->request[i].chunk));
 	assert_non_null(w->raw[i]);
 	fill(w, i);
 }

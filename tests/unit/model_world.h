@@ -23,7 +23,7 @@ struct model_world {
 	int32_t positions[256];
 	int step, noise; /* of all slots: 2^step, 2^noise */
 	uint32_t width;  /* of a hidden state that the value's model corrects; 0: none */
-	struct kvi_chunk chunk[N_TENSORS];
+	struct kvi_encode_request request[N_TENSORS];
 	struct kvi_linear_in in[N_TENSORS];
 	struct kvi_features *features[N_TENSORS];
 	int16_t *expected[N_TENSORS];

@@ -141,10 +141,15 @@ static void check_chunks(const struct kvi_chunk *chunk, const struct kvi_encoded
 	}
 	for (int i = 0; i < n_coders; i++) {
 		memset(back, 0x5a, n);
-		const struct kvi_chunk_payload p = {
-			chunk,   e->codec,
-			e->cut,  !e->uses_params ? NULL : parsed ? parsed : current,
-			payload, e->payload_bytes
+		const struct kvi_decode_request p = {
+			.chunk = *chunk,
+			.codec = e->codec,
+			.cut = e->cut,
+			.params = !e->uses_params ? NULL
+			          : parsed        ? parsed
+			                          : current,
+			.payload = payload,
+			.payload_bytes = e->payload_bytes,
 		};
 		uint64_t raw_check = 0;
 		assert_int_equal(kvi_chunk_decode(coders[i], &p, back, &raw_check), KVARC_OK);
@@ -160,11 +165,13 @@ static void check_chunks(const struct kvi_chunk *chunk, const struct kvi_encoded
 static void check_encode(const struct kvi_chunk *chunk, int level, const struct kvi_params *current,
                          const uint8_t *raw, struct kvi_encoded *e)
 {
+	const struct kvi_encode_request request = { .chunk = *chunk,
+		                                    .level = level,
+		                                    .params = current };
 	for (int i = 0; i < n_coders; i++) {
 		struct kvi_encoded other;
-		assert_int_equal(
-			kvi_chunk_encode(coders[i], chunk, level, current, raw, i ? &other : e),
-			KVARC_OK);
+		assert_int_equal(kvi_chunk_encode(coders[i], &request, raw, i ? &other : e),
+		                 KVARC_OK);
 		if (!i)
 			continue;
 		assert_int_equal(other.codec, e->codec);
@@ -439,8 +446,12 @@ static void test_streams(void **state)
 		assert_int_equal(e.payload_bytes % 16, 0);
 		uint8_t *bad = malloc(e.payload_bytes);
 		memcpy(bad, e.payload, e.payload_bytes);
-		const struct kvi_chunk_payload p = { &c,       e.codec, e.cut,
-			                             e.params, bad,     e.payload_bytes };
+		const struct kvi_decode_request p = { .chunk = c,
+			                              .codec = e.codec,
+			                              .cut = e.cut,
+			                              .params = e.params,
+			                              .payload = bad,
+			                              .payload_bytes = e.payload_bytes };
 		uint64_t check;
 		/* the second stream's entry of the table, behind the section */
 		bad[(e.cut.section_bytes + 15) / 16 * 16 + 16 + 8] ^= 1;
@@ -640,6 +651,7 @@ static void test_no_memory(void **state)
 			               .heads = 1,
 			               .head_channels = 65 };
 		uint8_t *raw = malloc(kvi_chunk_bytes(&c));
+		const struct kvi_encode_request request = { .chunk = c, .level = v / 6 };
 		fill(raw, &c, v & 1 ? DEAD_CHANNELS : NORMAL);
 		kvarc_ret ret = KVARC_MEM;
 		for (long n = 0; ret; n++) {
@@ -653,7 +665,7 @@ static void test_no_memory(void **state)
 			kvi_alloc_init(&a, &user, 0);
 			ret = kvi_coder_open(&coder, &a, tables, 0);
 			if (!ret)
-				ret = kvi_chunk_encode(coder, &c, v / 6, NULL, raw, &e);
+				ret = kvi_chunk_encode(coder, &request, raw, &e);
 			assert_true(ret == KVARC_OK || ret == KVARC_MEM);
 			kvi_params_free(e.params);
 			kvi_free(&a, e.params_content);
@@ -675,6 +687,7 @@ static void test_scratch(void **state)
 				               .n_tokens = 256,
 				               .heads = 8,
 				               .head_channels = 512 / size };
+			const struct kvi_encode_request request = { .chunk = c, .level = level };
 			struct kvi_alloc a;
 			struct kvi_coder *coder;
 			struct kvi_encoded e;
@@ -682,8 +695,7 @@ static void test_scratch(void **state)
 			fill(raw, &c, NORMAL);
 			kvi_alloc_init(&a, NULL, 0);
 			assert_int_equal(kvi_coder_open(&coder, &a, tables, 0), KVARC_OK);
-			assert_int_equal(kvi_chunk_encode(coder, &c, level, NULL, raw, &e),
-			                 KVARC_OK);
+			assert_int_equal(kvi_chunk_encode(coder, &request, raw, &e), KVARC_OK);
 			assert_int_equal(decode_payload(coder, &c, e.codec, e.cut, e.params,
 			                                e.payload, e.payload_bytes, raw),
 			                 KVARC_OK);

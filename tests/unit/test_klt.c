@@ -30,7 +30,7 @@ struct klt_world {
 	struct kvi_profile *profile;
 	const struct kvi_model *model;
 	struct kvi_linear_in in;
-	struct kvi_chunk chunk;
+	struct kvi_encode_request request;
 	int32_t positions[TOKENS];
 	float was[N], is[N];
 	uint8_t raw[N * sizeof(float)];
@@ -98,7 +98,7 @@ static void make_profile(struct klt_world *w)
 
 static void turn(struct klt_world *w, size_t t, float *x)
 {
-	const kvarc_rope *rope = w->chunk.rope;
+	const kvarc_rope *rope = w->request.chunk.rope;
 	for (size_t i = 0; i < PAIRS; i++) {
 		bool half = rope->pairing == KVARC_ROPE_HALF;
 		size_t a = half ? i : 2 * i, b = half ? i + PAIRS : 2 * i + 1;
@@ -124,7 +124,7 @@ static void make_elements(struct klt_world *w)
 			float sum = 0;
 			for (size_t j = 0; j < CHANNELS; j++)
 				sum += (float)m->m[(head + s) * m->m_stride + j] * y[j];
-			w->was[i + kvi_slot_channel(m, w->chunk.rope, s)] =
+			w->was[i + kvi_slot_channel(m, w->request.chunk.rope, s)] =
 				sum * exp2f((float)m->qm[head + s] - 128) +
 				(float)m->mean[head + s] / 16;
 		}
@@ -145,15 +145,18 @@ static void make_world(struct klt_world *w, unsigned kind, unsigned pairing)
 	w->in = (struct kvi_linear_in){
 		.model = w->model, .dtype = KVARC_F32, .n_tokens = TOKENS, .positions = w->positions
 	};
-	w->chunk = (struct kvi_chunk){ .dtype = KVARC_F32,
-		                       .n_tokens = TOKENS,
-		                       .heads = HEADS,
-		                       .head_channels = CHANNELS,
-		                       .kind = (uint8_t)kind,
-		                       .positions = w->positions,
-		                       .linear = &w->in,
-		                       .rope = kind == KVARC_KEY ? &ropes[pairing] : NULL };
-	w->in.rope = w->chunk.rope;
+	w->request = (struct kvi_encode_request){
+		.chunk = { .dtype = KVARC_F32,
+		           .n_tokens = TOKENS,
+		           .heads = HEADS,
+		           .head_channels = CHANNELS,
+		           .positions = w->positions,
+		           .rope = kind == KVARC_KEY ? &ropes[pairing] : NULL },
+		.kind = (uint8_t)kind,
+		.level = 1,
+		.linear.in = &w->in,
+	};
+	w->in.rope = w->request.chunk.rope;
 	make_elements(w);
 }
 
@@ -165,9 +168,8 @@ static uint8_t *code(struct klt_world *w, const kvarc_lossy *how, size_t *bytes)
 	for (int i = 0; i < n_coders; i++) {
 		struct kvi_encoded e;
 		memcpy(raw, w->raw, sizeof w->raw);
-		assert_int_equal(
-			kvi_chunk_encode_lossy(coders[i], &w->chunk, 1, how, NULL, raw, &e),
-			KVARC_OK);
+		assert_int_equal(kvi_chunk_encode_lossy(coders[i], &w->request, how, raw, &e),
+		                 KVARC_OK);
 		if (e.codec != KVI_CODEC_KLT) {
 			assert_memory_equal(raw, w->raw, sizeof w->raw);
 			kvi_params_free(e.params);
@@ -183,9 +185,8 @@ static uint8_t *code(struct klt_world *w, const kvarc_lossy *how, size_t *bytes)
 		}
 		assert_int_equal(e.payload_bytes, *bytes);
 		assert_memory_equal(e.payload, first, *bytes);
-		assert_int_equal(decode_payload(coders[i], &w->chunk, KVI_CODEC_KLT, no_streams,
-		                                NULL, first, *bytes, back),
-		                 KVARC_OK);
+		const struct kvi_decode_request r = decode_of(&w->request, &e, first);
+		assert_int_equal(kvi_chunk_decode(coders[i], &r, back, NULL), KVARC_OK);
 		assert_memory_equal(back, raw, sizeof w->raw);
 	}
 	free(back);
@@ -202,7 +203,7 @@ static double error_of(const struct klt_world *w, bool twice, size_t first, size
 		for (size_t h = 0; h < WIDTH; h += CHANNELS)
 			for (size_t s = twice; s < CHANNELS; s += 2) {
 				size_t i = t * WIDTH + h +
-				           kvi_slot_channel(w->model, w->chunk.rope, s);
+				           kvi_slot_channel(w->model, w->request.chunk.rope, s);
 				double e = (double)w->was[i] - (double)w->is[i];
 				sum += e * e;
 				n++;
@@ -273,7 +274,7 @@ static void tokens_apart(void **state)
 		rates[t] = t % 2 ? 24 : 0;
 	rates[7] = KVARC_LOSSY_NOTHING;
 	make_world(w, KVARC_VALUE, 0);
-	w->chunk.token_rate = rates;
+	w->request.token_rate = rates;
 	w->was[50 * WIDTH + 3] = 3e7f;
 	kvi_floats_store(KVARC_F32, w->was, N, w->raw);
 	uint8_t *payload = code(w, &how, &bytes);
@@ -290,16 +291,17 @@ static void tokens_apart(void **state)
 	free(w);
 }
 
-static void expect(const struct kvi_chunk *chunk, unsigned size, const uint8_t *payload,
+static void expect(const struct kvi_encode_request *request, unsigned size, const uint8_t *payload,
                    size_t bytes, kvarc_ret ret)
 {
-	const struct kvi_chunk_cut streams = { .stream_size = (uint8_t)size };
 	uint8_t *cut = malloc(bytes ? bytes : 1), *raw = malloc(4 * N * sizeof(float));
 	memcpy(cut, payload, bytes);
+	const struct kvi_encoded e = { .codec = KVI_CODEC_KLT,
+		                       .cut = { .stream_size = (uint8_t)size },
+		                       .payload_bytes = bytes };
+	const struct kvi_decode_request r = decode_of(request, &e, cut);
 	for (int i = 0; i < n_coders; i++)
-		assert_int_equal(decode_payload(coders[i], chunk, KVI_CODEC_KLT, streams, NULL, cut,
-		                                bytes, raw),
-		                 ret);
+		assert_int_equal(kvi_chunk_decode(coders[i], &r, raw, NULL), ret);
 	free(cut);
 	free(raw);
 }
@@ -312,31 +314,31 @@ static void what_does_not_fit(void **state)
 	(void)state;
 	make_world(w, KVARC_KEY, 0);
 	uint8_t *payload = code(w, &how, &bytes);
-	const struct kvi_chunk good = w->chunk;
+	const struct kvi_encode_request good = w->request;
 	for (int i = 0; i < 4; i++) {
-		w->chunk = good;
+		w->request = good;
 		switch (i) {
 		case 0:
-			w->chunk.linear = NULL;
+			w->request.linear.in = NULL;
 			break;
 		case 1:
-			w->chunk.heads *= 2;
-			w->chunk.head_channels /= 2; /* too few for the rope */
-			w->chunk.rope = NULL;
+			w->request.chunk.heads *= 2;
+			w->request.chunk.head_channels /= 2; /* too few for the rope */
+			w->request.chunk.rope = NULL;
 			break;
 		case 2:
-			w->chunk.heads = 4 * HEADS;
-			w->chunk.n_tokens /= 4;
+			w->request.chunk.heads = 4 * HEADS;
+			w->request.chunk.n_tokens /= 4;
 			break;
 		default:
-			w->chunk.head_channels *= 2;
-			w->chunk.n_tokens /= 2;
+			w->request.chunk.head_channels *= 2;
+			w->request.chunk.n_tokens /= 2;
 			w->in.n_tokens /= 2;
 		}
 		assert_null(code(w, &how, &bytes));
-		expect(&w->chunk, 3, payload, bytes, KVARC_PREDICTOR);
+		expect(&w->request, 3, payload, bytes, KVARC_PREDICTOR);
 	}
-	w->chunk = good;
+	w->request = good;
 	w->in.n_tokens = TOKENS;
 	expect(&good, 3, payload, bytes, KVARC_OK);
 	expect(&good, 0, payload, bytes, KVARC_DATA);

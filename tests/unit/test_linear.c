@@ -28,7 +28,7 @@ struct linear_world {
 	uint32_t n_tokens, heads;
 	int32_t positions[256], ids[256];
 	bool with_ids;
-	struct kvi_chunk chunk[N_TENSORS];
+	struct kvi_encode_request request[N_TENSORS];
 	struct kvi_linear_in in[N_TENSORS];
 	struct kvi_features *features[N_TENSORS];
 	uint8_t *raw[N_TENSORS];
@@ -244,15 +244,15 @@ static void connect(struct linear_world *w, size_t i)
 		in->same[k] = w->features[m->same[k].model - w->profile->models];
 	if (m->scale_source)
 		in->scale = w->features[m->scale_source - w->profile->models];
-	w->chunk[i] = (struct kvi_chunk){
-		.dtype = (uint8_t)w->dtype,
-		.n_tokens = w->n_tokens,
-		.heads = m->heads,
-		.head_channels = m->head_channels,
-		.positions = w->positions,
-		.rope = in->rope,
-		.linear = in,
-		.features = w->features[i],
+	w->request[i] = (struct kvi_encode_request){
+		.chunk = { .dtype = (uint8_t)w->dtype,
+		           .n_tokens = w->n_tokens,
+		           .heads = m->heads,
+		           .head_channels = m->head_channels,
+		           .positions = w->positions,
+		           .rope = in->rope },
+		.level = (int)w->level,
+		.linear = { in, w->features[i] },
 	};
 }
 
@@ -286,7 +286,7 @@ static void make_world(struct linear_world *w, unsigned round)
 		assert_int_equal(kvi_features_open(&w->features[i], &alloc, m, w->n_tokens),
 		                 KVARC_OK);
 		connect(w, i);
-		w->raw[i] = malloc(kvi_chunk_bytes(&w->chunk[i]));
+		w->raw[i] = malloc(kvi_chunk_bytes(&w->request[i].chunk));
 		assert_non_null(w->raw[i]);
 		fill(w, w->raw[i], m->C);
 	}
@@ -354,24 +354,20 @@ static void drop(struct kvi_encoded *e)
 static void decode_all(struct linear_world *w, size_t i, const struct kvi_encoded *e,
                        const uint8_t *payload, const uint8_t *features)
 {
-	size_t n = kvi_chunk_bytes(&w->chunk[i]);
+	size_t n = kvi_chunk_bytes(&w->request[i].chunk);
 	uint8_t *back = malloc(n);
 	assert_non_null(back);
+	struct kvi_decode_request r = decode_of(&w->request[i], e, payload);
 	for (int k = 0; k < n_coders; k++) {
 		memset(back, 0xaa, n);
 		spoil_features(w, i);
-		assert_int_equal(decode_payload(coders[k], &w->chunk[i], e->codec, e->cut,
-		                                e->params, payload, e->payload_bytes, back),
-		                 KVARC_OK);
+		assert_int_equal(kvi_chunk_decode(coders[k], &r, back, NULL), KVARC_OK);
 		assert_memory_equal(back, w->raw[i], n);
 		features_are(w, i, features);
 	}
-	struct kvi_chunk alone = w->chunk[i];
-	alone.features = NULL;
+	r.linear.features = NULL;
 	memset(back, 0xaa, n);
-	assert_int_equal(decode_payload(coders[0], &alone, e->codec, e->cut, e->params, payload,
-	                                e->payload_bytes, back),
-	                 KVARC_OK);
+	assert_int_equal(kvi_chunk_decode(coders[0], &r, back, NULL), KVARC_OK);
 	assert_memory_equal(back, w->raw[i], n);
 	free(back);
 }
@@ -382,10 +378,10 @@ static void damage(struct linear_world *w, size_t i, const struct kvi_encoded *e
 {
 	uint8_t *bad = malloc(e->payload_bytes);
 	uint8_t *back[2];
-	struct kvi_chunk alone = w->chunk[i];
-	alone.features = NULL;
+	struct kvi_decode_request r = decode_of(&w->request[i], e, bad);
+	r.linear.features = NULL;
 	for (int k = 0; k < 2; k++)
-		back[k] = calloc(1, kvi_chunk_bytes(&alone));
+		back[k] = calloc(1, kvi_chunk_bytes(&r.chunk));
 	for (int round = 0; round < 3; round++) {
 		size_t n = e->payload_bytes;
 		memcpy(bad, payload, n);
@@ -394,24 +390,23 @@ static void damage(struct linear_world *w, size_t i, const struct kvi_encoded *e
 		else
 			n -= 1 + below((uint32_t)n);
 		kvarc_ret first = KVARC_OK;
+		r.payload_bytes = n;
 		for (int k = 0; k < n_coders; k++) {
-			kvarc_ret ret = decode_payload(coders[k], &alone, e->codec, e->cut, NULL,
-			                               bad, n, back[k != 0]);
+			kvarc_ret ret = kvi_chunk_decode(coders[k], &r, back[k != 0], NULL);
 			if (k == 0)
 				first = ret;
 			assert_int_equal(ret, first);
 			if (k && ret == KVARC_OK)
-				assert_memory_equal(back[0], back[1], kvi_chunk_bytes(&alone));
+				assert_memory_equal(back[0], back[1], kvi_chunk_bytes(&r.chunk));
 		}
 	}
-	const struct kvi_chunk_cut none = { .stream_size = 0 };
-	assert_int_equal(decode_payload(coders[0], &alone, e->codec, none, NULL, payload,
-	                                e->payload_bytes, back[0]),
-	                 KVARC_DATA);
-	alone.linear = NULL;
-	assert_int_equal(decode_payload(coders[0], &alone, e->codec, no_streams, NULL, payload,
-	                                e->payload_bytes, back[0]),
-	                 KVARC_PREDICTOR);
+	r.payload = payload;
+	r.payload_bytes = e->payload_bytes;
+	r.cut = (struct kvi_chunk_cut){ .stream_size = 0 };
+	assert_int_equal(kvi_chunk_decode(coders[0], &r, back[0], NULL), KVARC_DATA);
+	r.cut = no_streams;
+	r.linear.in = NULL;
+	assert_int_equal(kvi_chunk_decode(coders[0], &r, back[0], NULL), KVARC_PREDICTOR);
 	free(back[0]);
 	free(back[1]);
 	free(bad);
@@ -419,15 +414,15 @@ static void damage(struct linear_world *w, size_t i, const struct kvi_encoded *e
 
 static void round_trip(struct linear_world *w, size_t i)
 {
-	const struct kvi_chunk *chunk = &w->chunk[i];
+	const struct kvi_encode_request *request = &w->request[i];
+	const struct kvi_linear_io *linear = &request->linear;
+	const struct kvi_tokens all = { 0, 0 };
 	struct kvi_encoded e, first = { 0 };
 	uint8_t *payload = NULL, *features = NULL;
 	size_t bytes;
 	for (int k = 0; k < n_coders; k++) {
 		spoil_features(w, i);
-		assert_int_equal(
-			kvi_chunk_encode(coders[k], chunk, (int)w->level, NULL, w->raw[i], &e),
-			KVARC_OK);
+		assert_int_equal(kvi_chunk_encode(coders[k], request, w->raw[i], &e), KVARC_OK);
 		if (k == 0) {
 			first = e;
 			payload = malloc(e.payload_bytes);
@@ -448,9 +443,13 @@ static void round_trip(struct linear_world *w, size_t i)
 	*(first.codec == KVI_CODEC_LINEAR ? &n_linear : &n_other) += 1;
 	spoil_features(w, i);
 	for (int k = 0; k < n_coders; k++) {
-		assert_int_equal(kvi_chunk_features(coders[k], chunk, w->raw[i], true), KVARC_OK);
+		assert_int_equal(kvi_chunk_features(coders[k], &request->chunk, linear, all,
+		                                    w->raw[i], true),
+		                 KVARC_OK);
 		w->features[i]->has_z = true;
-		assert_int_equal(kvi_chunk_features(coders[k], chunk, w->raw[i], false), KVARC_OK);
+		assert_int_equal(kvi_chunk_features(coders[k], &request->chunk, linear, all,
+		                                    w->raw[i], false),
+		                 KVARC_OK);
 		w->features[i]->has_z = false;
 		features_are(w, i, features);
 	}

@@ -52,6 +52,8 @@ static void features_are(const struct model_world *w, size_t i, const uint8_t *w
 	free(got);
 }
 
+static const struct kvi_tokens whole = { 0, 0 };
+
 static void drop(struct kvi_encoded *e)
 {
 	kvi_params_free(e->params);
@@ -61,19 +63,26 @@ static void drop(struct kvi_encoded *e)
 static void decode_all(struct model_world *w, size_t i, const struct kvi_encoded *e,
                        const uint8_t *payload, const uint8_t *features)
 {
-	size_t n = kvi_chunk_bytes(&w->chunk[i]);
+	const struct kvi_decode_request r = decode_of(&w->request[i], e, payload);
+	size_t n = kvi_chunk_bytes(&r.chunk);
 	uint8_t *back = malloc(n);
 	assert_non_null(back);
 	for (int k = 0; k < n_coders; k++) {
 		memset(back, 0xaa, n);
 		spoil_features(w, i);
-		assert_int_equal(decode_payload(coders[k], &w->chunk[i], e->codec, e->cut,
-		                                e->params, payload, e->payload_bytes, back),
-		                 KVARC_OK);
+		assert_int_equal(kvi_chunk_decode(coders[k], &r, back, NULL), KVARC_OK);
 		assert_memory_equal(back, w->raw[i], n);
 		features_are(w, i, features);
 	}
 	free(back);
+}
+
+static kvarc_ret answer(const struct kvi_encode_request *request, uint8_t codec,
+                        struct kvi_chunk_cut cut, const uint8_t *payload, size_t n, uint8_t *back)
+{
+	const struct kvi_encoded e = { .codec = codec, .cut = cut, .payload_bytes = n };
+	const struct kvi_decode_request r = decode_of(request, &e, payload);
+	return kvi_chunk_decode(coders[0], &r, back, NULL);
 }
 
 /* A payload of codec 8 as other codec, in other circumstances, and damaged. */
@@ -82,17 +91,16 @@ static void refuse(struct model_world *w, size_t i, struct kvi_chunk_cut cut,
 {
 	struct kvi_chunk_cut less = cut, more = cut;
 	uint8_t *bad = malloc(n);
-	uint8_t *back = calloc(1, kvi_chunk_bytes(&w->chunk[i]));
+	uint8_t *back = calloc(1, kvi_chunk_bytes(&w->request[i].chunk));
 	struct kvi_linear_in in = w->in[i];
-	struct kvi_chunk chunk = w->chunk[i];
-	const size_t all = kvi_chunk_channels(&chunk) * chunk.n_tokens;
-	chunk.features = NULL;
-	chunk.linear = &in;
+	struct kvi_encode_request request = w->request[i];
+	const struct kvi_chunk *chunk = &request.chunk;
+	const size_t all = kvi_chunk_channels(chunk) * chunk->n_tokens;
+	request.linear = (struct kvi_linear_io){ &in, NULL };
 	assert_true(bad && back);
 	less.section_bytes -= CHECK;
 	more.section_bytes++;
-#define ANSWER(codec, cut, p, bytes) \
-	decode_payload(coders[0], &chunk, codec, cut, NULL, p, bytes, back)
+#define ANSWER(codec, cut, p, bytes) answer(&request, codec, cut, p, bytes, back)
 	assert_int_equal(ANSWER(8, cut, payload, n), KVARC_OK);
 	assert_int_equal(ANSWER(8, more, payload, n), KVARC_DATA);
 	assert_int_equal(ANSWER(7, cut, payload, n), KVARC_DATA);
@@ -120,14 +128,14 @@ static void refuse(struct model_world *w, size_t i, struct kvi_chunk_cut cut,
 	assert_int_equal(ANSWER(7, less, payload + CHECK, n - CHECK), KVARC_DATA);
 	/* Without expectations a model of these levels is of no use. */
 	struct kvi_encoded e;
-	assert_int_equal(kvi_chunk_encode(coders[0], &chunk, (int)w->level, NULL, w->raw[i], &e),
-	                 KVARC_OK);
+	assert_int_equal(kvi_chunk_encode(coders[0], &request, w->raw[i], &e), KVARC_OK);
 	assert_false(kvi_codec_predicts(e.codec));
 	drop(&e);
-	chunk.features = w->features[i];
-	assert_int_equal(kvi_chunk_features(coders[0], &chunk, w->raw[i], false), KVARC_DATA);
-	chunk.features = NULL;
-	chunk.linear = NULL;
+	request.linear.features = w->features[i];
+	assert_int_equal(
+		kvi_chunk_features(coders[0], chunk, &request.linear, whole, w->raw[i], false),
+		KVARC_DATA);
+	request.linear = (struct kvi_linear_io){ NULL, NULL };
 	assert_int_equal(ANSWER(8, cut, payload, n), KVARC_PREDICTOR);
 #undef ANSWER
 	free(back);
@@ -137,7 +145,7 @@ static void refuse(struct model_world *w, size_t i, struct kvi_chunk_cut cut,
 /* Puts the hash of E of tensor i, as files have it, at `to`. */
 static uint8_t *put_hash(const struct model_world *w, size_t i, uint8_t *to)
 {
-	size_t n = kvi_chunk_channels(&w->chunk[i]) * w->n_tokens;
+	size_t n = kvi_chunk_channels(&w->request[i].chunk) * w->n_tokens;
 	uint8_t *bytes = malloc(2 * n);
 	assert_non_null(bytes);
 	for (size_t k = 0; k < n; k++)
@@ -164,15 +172,13 @@ static unsigned n_model[PATTERNS], n_other[PATTERNS];
 
 static void round_trip(struct model_world *w, size_t i)
 {
-	const struct kvi_chunk *chunk = &w->chunk[i];
+	const struct kvi_encode_request *request = &w->request[i];
 	struct kvi_encoded e, first = { 0 };
 	uint8_t *payload = NULL, *features = NULL;
 	size_t bytes;
 	for (int k = 0; k < n_coders; k++) {
 		spoil_features(w, i);
-		assert_int_equal(
-			kvi_chunk_encode(coders[k], chunk, (int)w->level, NULL, w->raw[i], &e),
-			KVARC_OK);
+		assert_int_equal(kvi_chunk_encode(coders[k], request, w->raw[i], &e), KVARC_OK);
 		if (k == 0) {
 			first = e;
 			payload = malloc(e.payload_bytes);
@@ -191,7 +197,7 @@ static void round_trip(struct model_world *w, size_t i)
 	decode_all(w, i, &first, payload, features);
 	if (first.codec == KVI_CODEC_MODEL) {
 		assert_true(kvi_floats_finite(w->dtype, w->raw[i],
-		                              kvi_chunk_channels(chunk) * w->n_tokens));
+		                              kvi_chunk_channels(&request->chunk) * w->n_tokens));
 		check_is(w, i, payload);
 		refuse(w, i, first.cut, payload, first.payload_bytes);
 	}
@@ -199,7 +205,9 @@ static void round_trip(struct model_world *w, size_t i)
 	drop(&first);
 	spoil_features(w, i);
 	for (int k = 0; k < n_coders; k++) {
-		assert_int_equal(kvi_chunk_features(coders[k], chunk, w->raw[i], false), KVARC_OK);
+		assert_int_equal(kvi_chunk_features(coders[k], &request->chunk, &request->linear,
+		                                    whole, w->raw[i], false),
+		                 KVARC_OK);
 		features_are(w, i, features);
 	}
 	free(payload);
@@ -257,7 +265,9 @@ static void test_observed(void **state)
 		bool fit = w.dtype == KVARC_BF16 && w.pattern != ANY;
 		for (size_t i = 0; i < N_TENSORS && fit; i++)
 			assert_int_equal(kvi_chunk_features(coders[done % (unsigned)n_coders],
-			                                    &w.chunk[i], w.raw[i], false),
+			                                    &w.request[i].chunk,
+			                                    &w.request[i].linear, whole, w.raw[i],
+			                                    false),
 			                 KVARC_OK);
 		for (size_t t = 0; t < w.n_tokens && fit; t++)
 			for (size_t c = 0; c < m->C; c++) {
@@ -308,9 +318,8 @@ static void test_size(void **state)
 		model_world_connect(&w, 0);
 		if (!with)
 			w.in[0].expected = NULL;
-		assert_int_equal(
-			kvi_chunk_encode(coders[0], &w.chunk[0], (int)w.level, NULL, w.raw[0], &e),
-			KVARC_OK);
+		assert_int_equal(kvi_chunk_encode(coders[0], &w.request[0], w.raw[0], &e),
+		                 KVARC_OK);
 		assert_int_equal(e.codec, with ? KVI_CODEC_MODEL : KVI_CODEC_LINEAR);
 		bytes[with] = e.payload_bytes;
 		drop(&e);

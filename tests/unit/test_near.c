@@ -23,7 +23,7 @@ enum { N_DTYPES = sizeof dtypes };
 static kvarc_rope rope;
 static int32_t positions[TOKENS];
 
-static struct kvi_chunk chunk_of(unsigned dtype, int kind, bool turns)
+static struct kvi_encode_request request_of(unsigned dtype, int kind, bool turns)
 {
 	static uint64_t freq[PAIRS];
 	for (size_t i = 0; i < PAIRS; i++)
@@ -31,13 +31,14 @@ static struct kvi_chunk chunk_of(unsigned dtype, int kind, bool turns)
 	for (int32_t t = 0; t < TOKENS; t++)
 		positions[t] = 3 * t;
 	rope = (kvarc_rope){ .rotary = 2 * PAIRS, .freq = freq, .pairing = KVARC_ROPE_HALF };
-	return (struct kvi_chunk){ .dtype = (uint8_t)dtype,
-		                   .n_tokens = TOKENS,
-		                   .heads = HEADS,
-		                   .head_channels = CHANNELS,
-		                   .kind = (uint8_t)kind,
-		                   .positions = turns ? positions : NULL,
-		                   .rope = turns ? &rope : NULL };
+	return (struct kvi_encode_request){ .chunk = { .dtype = (uint8_t)dtype,
+		                                       .n_tokens = TOKENS,
+		                                       .heads = HEADS,
+		                                       .head_channels = CHANNELS,
+		                                       .positions = turns ? positions : NULL,
+		                                       .rope = turns ? &rope : NULL },
+		                            .kind = (uint8_t)kind,
+		                            .level = 1 };
 }
 
 /* Channels with means of both signs, of sizes that a lattice makes a few cells or one of. */
@@ -82,18 +83,18 @@ static double off(const struct kvi_chunk *chunk, const uint8_t *a, const uint8_t
 }
 
 /* Every coder makes the same payload, and decodes what the encoder says. */
-static size_t check(const struct kvi_chunk *chunk, const kvarc_lossy *how, const uint8_t *raw,
-                    uint8_t *changed)
+static size_t check(const struct kvi_encode_request *request, const kvarc_lossy *how,
+                    const uint8_t *raw, uint8_t *changed)
 {
+	const struct kvi_chunk *chunk = &request->chunk;
 	const size_t n = kvi_chunk_bytes(chunk);
 	size_t bytes = 0;
 	uint8_t *first = NULL, *back = malloc(n);
 	for (int i = 0; i < n_coders; i++) {
 		struct kvi_encoded e;
 		memcpy(changed, raw, n);
-		assert_int_equal(
-			kvi_chunk_encode_lossy(coders[i], chunk, 1, how, NULL, changed, &e),
-			KVARC_OK);
+		assert_int_equal(kvi_chunk_encode_lossy(coders[i], request, how, changed, &e),
+		                 KVARC_OK);
 		assert_int_equal(e.codec, KVI_CODEC_NEAR);
 		if (!first) {
 			bytes = e.payload_bytes;
@@ -126,14 +127,14 @@ static void test_bound(void **state)
 	(void)state;
 	for (size_t d = 0; d < N_DTYPES; d++)
 		for (int turns = 0; turns < 2; turns++) {
-			struct kvi_chunk chunk = chunk_of(dtypes[d], KVARC_KEY, turns);
+			struct kvi_encode_request request = request_of(dtypes[d], KVARC_KEY, turns);
 			size_t before = SIZE_MAX;
-			fill(&chunk, raw);
+			fill(&request.chunk, raw);
 			for (size_t e = 0; e < sizeof errors / sizeof *errors; e++) {
 				kvarc_lossy how = bound(errors[e]);
 				double rms;
-				size_t n = check(&chunk, &how, raw, changed);
-				double most = off(&chunk, raw, changed, &rms);
+				size_t n = check(&request, &how, raw, changed);
+				double most = off(&request.chunk, raw, changed, &rms);
 				assert_true(most <= errors[e] * rms);
 				/* by more than a quarter: or it is not used */
 				if (kvarc_dtype_bytes(dtypes[d]) > 1)
@@ -152,10 +153,10 @@ static void test_keys(void **state)
 	(void)state;
 	how.key_rate = 32;
 	for (int kind = KVARC_KEY; kind <= KVARC_VALUE; kind++) {
-		struct kvi_chunk chunk = chunk_of(KVARC_F16, kind, false);
-		fill(&chunk, raw);
-		check(&chunk, &how, raw, changed);
-		double most = off(&chunk, raw, changed, &rms) / rms;
+		struct kvi_encode_request request = request_of(KVARC_F16, kind, false);
+		fill(&request.chunk, raw);
+		check(&request, &how, raw, changed);
+		double most = off(&request.chunk, raw, changed, &rms) / rms;
 		assert_true(kind == KVARC_KEY ? most <= 0.025 : most > 0.025 && most <= 0.1);
 	}
 }
@@ -164,14 +165,14 @@ static void test_keys(void **state)
 static void test_refused(void **state)
 {
 	uint8_t raw[4 * TOKENS * C], changed[4 * TOKENS * C];
-	struct kvi_chunk chunk = chunk_of(KVARC_F32, KVARC_VALUE, false);
+	struct kvi_encode_request request = request_of(KVARC_F32, KVARC_VALUE, false);
 	kvarc_lossy how = bound(0.001);
 	const size_t row = (size_t)4 * C;
 	(void)state;
-	fill(&chunk, raw);
+	fill(&request.chunk, raw);
 	kvi_store32(raw + 20 * row, 0x4b000001);
 	kvi_store32(raw + 33 * row + 8, 0xff7fffff);
-	check(&chunk, &how, raw, changed);
+	check(&request, &how, raw, changed);
 	assert_memory_equal(raw + 20 * row, changed + 20 * row, row);
 	assert_memory_equal(raw + 33 * row, changed + 33 * row, row);
 	assert_true(memcmp(raw + 34 * row, changed + 34 * row, row));
@@ -236,10 +237,11 @@ static void test_hostile(void **state)
 	(void)state;
 	how.exact_tokens = 2;
 	for (size_t round = 0; round < 2000; round++) {
-		struct kvi_chunk chunk = chunk_of(dtypes[round % N_DTYPES], KVARC_KEY, round & 8);
+		struct kvi_encode_request request = request_of(dtypes[round % N_DTYPES], KVARC_KEY,
+		                                               round & 8);
 		struct kvi_encoded e;
-		fill(&chunk, raw);
-		assert_int_equal(kvi_chunk_encode_lossy(coders[0], &chunk, 1, &how, NULL, raw, &e),
+		fill(&request.chunk, raw);
+		assert_int_equal(kvi_chunk_encode_lossy(coders[0], &request, &how, raw, &e),
 		                 KVARC_OK);
 		uint8_t *payload = malloc(e.payload_bytes);
 		size_t n = e.payload_bytes;
@@ -249,8 +251,8 @@ static void test_hostile(void **state)
 		if (round % 3 == 0)
 			n = rnd() % n;
 		for (int i = 0; i < n_coders; i++) {
-			kvarc_ret ret = decode_payload(coders[i], &chunk, e.codec, e.cut, e.params,
-			                               payload, n, back);
+			kvarc_ret ret = decode_payload(coders[i], &request.chunk, e.codec, e.cut,
+			                               e.params, payload, n, back);
 			assert_true(ret == KVARC_OK || ret == KVARC_DATA || ret == KVARC_OPTIONS);
 		}
 		free(payload);

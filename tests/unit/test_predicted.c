@@ -258,18 +258,14 @@ enum { N = 32 };
 struct payload {
 	struct kvi_coder *c;
 	struct kvi_linear_in in;
-	struct kvi_chunk chunk;
+	struct kvi_decode_request request;
 	uint8_t predicted[2 * N], raw[2 * N], bytes[200];
 };
 
 static kvarc_ret decode(struct payload *p, size_t bytes)
 {
-	const struct kvi_chunk_payload x = { .chunk = &p->chunk,
-		                             .codec = KVI_CODEC_PREDICTED,
-		                             .cut = { .stream_size = KVI_ONE_STREAM },
-		                             .payload = p->bytes,
-		                             .payload_bytes = bytes };
-	return kvi_chunk_decode(p->c, &x, p->raw, NULL);
+	p->request.payload_bytes = bytes;
+	return kvi_chunk_decode(p->c, &p->request, p->raw, NULL);
 }
 
 /* Payloads that are not valid, or not for what is predicted here. */
@@ -283,11 +279,14 @@ static void test_payloads(void **state)
 	kvi_alloc_init(&alloc, NULL, 0);
 	assert_int_equal(kvi_coder_tables_open(&tables, &alloc), KVARC_OK);
 	assert_int_equal(kvi_coder_open(&p.c, &alloc, tables, 0), KVARC_OK);
-	p.chunk = (struct kvi_chunk){ .dtype = KVARC_F16,
-		                      .n_tokens = N / 4,
-		                      .heads = 2,
-		                      .head_channels = 2,
-		                      .linear = &p.in };
+	struct kvi_chunk *chunk = &p.request.chunk;
+	*chunk = (struct kvi_chunk){
+		.dtype = KVARC_F16, .n_tokens = N / 4, .heads = 2, .head_channels = 2
+	};
+	p.request.codec = KVI_CODEC_PREDICTED;
+	p.request.cut.stream_size = KVI_ONE_STREAM;
+	p.request.payload = p.bytes;
+	p.request.linear.in = &p.in;
 	p.in.predicted = p.predicted;
 	for (size_t i = 0; i < sizeof p.raw; i++)
 		p.predicted[i] = (uint8_t)(i * 37 & 0x3f);
@@ -302,7 +301,8 @@ static void test_payloads(void **state)
 	assert_int_equal(decode(&p, 9), KVARC_DATA);
 	memcpy(p.raw, p.predicted, sizeof p.raw);
 	p.raw[11] ^= 4;
-	const uint8_t *to = kvi_predicted_patch(p.c, &p.chunk, p.raw, 64, &e.payload_bytes);
+	const uint8_t *to = kvi_predicted_patch(p.c, chunk, p.predicted, p.raw, 64,
+	                                        &e.payload_bytes);
 	assert_non_null(to);
 	assert_in_range(e.payload_bytes, 10, 63);
 	memcpy(p.bytes, to, e.payload_bytes);
@@ -311,14 +311,14 @@ static void test_payloads(void **state)
 	assert_int_equal(p.raw[11], p.predicted[11] ^ 4);
 	assert_int_equal(decode(&p, n - 1), KVARC_DATA);
 	assert_int_equal(decode(&p, n + 1), KVARC_DATA);
-	p.chunk.n_tokens--; /* of another size */
-	kvi_store64(p.bytes, kvi_h64(p.predicted, kvi_chunk_bytes(&p.chunk)));
+	chunk->n_tokens--; /* of another size */
+	kvi_store64(p.bytes, kvi_h64(p.predicted, kvi_chunk_bytes(chunk)));
 	assert_int_equal(decode(&p, n), KVARC_DATA);
-	p.chunk.n_tokens++;
+	chunk->n_tokens++;
 	assert_int_equal(decode(&p, n), KVARC_PREDICTOR);
 	p.in.predicted = NULL;
 	assert_int_equal(decode(&p, n), KVARC_DATA);
-	p.chunk.linear = NULL;
+	p.request.linear.in = NULL;
 	assert_int_equal(decode(&p, n), KVARC_PREDICTOR);
 	kvi_coder_close(p.c);
 	kvi_coder_tables_close(tables);

@@ -37,14 +37,15 @@ static kvarc_lossy tier(const char *text)
 	return l;
 }
 
-static struct kvi_chunk chunk_of(unsigned kind, const int16_t *rates)
+static struct kvi_encode_request request_of(unsigned kind, const int16_t *rates)
 {
-	return (struct kvi_chunk){ .dtype = KVARC_F32,
-		                   .n_tokens = TOKENS,
-		                   .heads = HEADS,
-		                   .head_channels = CHANNELS,
-		                   .kind = (uint8_t)kind,
-		                   .token_rate = rates };
+	return (struct kvi_encode_request){ .chunk = { .dtype = KVARC_F32,
+		                                       .n_tokens = TOKENS,
+		                                       .heads = HEADS,
+		                                       .head_channels = CHANNELS },
+		                            .kind = (uint8_t)kind,
+		                            .token_rate = rates,
+		                            .level = 1 };
 }
 
 /* Normal numbers, of tsc from token to token. */
@@ -72,16 +73,17 @@ static void coded_free(struct rate_coded *o)
 
 /* `was` with every set: the same payload, and `is` from it. fresh: whether parameters came along.
  * */
-static struct rate_coded code(const struct kvi_chunk *chunk, const kvarc_lossy *how,
+static struct rate_coded code(const struct kvi_encode_request *request, const kvarc_lossy *how,
                               const struct kvi_params *current, bool *fresh)
 {
+	struct kvi_encode_request with = *request;
 	struct rate_coded o = { .payload = NULL };
+	with.params = current;
 	for (int i = 0; i < n_coders; i++) {
 		struct kvi_encoded e;
 		uint8_t *raw = malloc(BYTES), *back = malloc(BYTES);
 		kvi_floats_store(KVARC_F32, was, TOKENS * WIDTH, raw);
-		assert_int_equal(kvi_chunk_encode_lossy(coders[i], chunk, 1, how, current, raw, &e),
-		                 KVARC_OK);
+		assert_int_equal(kvi_chunk_encode_lossy(coders[i], &with, how, raw, &e), KVARC_OK);
 		assert_true(kvi_codec_lossy(e.codec));
 		if (!i) {
 			o = (struct rate_coded){ e.codec, malloc(e.payload_bytes), e.payload_bytes,
@@ -93,7 +95,7 @@ static struct rate_coded code(const struct kvi_chunk *chunk, const kvarc_lossy *
 		}
 		assert_int_equal(e.payload_bytes, o.bytes);
 		assert_memory_equal(e.payload, o.payload, o.bytes);
-		assert_int_equal(decode_payload(coders[i], chunk, (uint8_t)e.codec, e.cut,
+		assert_int_equal(decode_payload(coders[i], &request->chunk, (uint8_t)e.codec, e.cut,
 		                                e.params ? e.params : current, o.payload, o.bytes,
 		                                back),
 		                 KVARC_OK);
@@ -141,10 +143,11 @@ static void errors(void **state)
 	for (size_t k = 0; k < 3; k++) {
 		kvarc_lossy how = tier(tiers[k]);
 		unsigned kind = k ? KVARC_KEY : KVARC_VALUE;
-		struct kvi_chunk chunk = chunk_of(kind, rates), plain = chunk_of(kind, NULL);
+		struct kvi_encode_request request = request_of(kind, rates),
+					  plain = request_of(kind, NULL);
 		double mixed[4];
 		make(false);
-		struct rate_coded o = code(&chunk, &how, NULL, NULL);
+		struct rate_coded o = code(&request, &how, NULL, NULL);
 		assert_int_equal(o.payload[FLAGS], KVI_FLAG_EXACT | KVI_FLAG_RATES);
 		assert_true(error_of(rates, STAYS) == 0);
 		for (size_t i = 0; i < 4; i++)
@@ -171,26 +174,26 @@ static void one_rate(void **state)
 	(void)state;
 	make(false);
 	for (size_t k = 0; k < 4; k++) {
-		struct kvi_chunk plain = chunk_of(KVARC_VALUE, NULL), chunk = plain;
+		struct kvi_encode_request plain = request_of(KVARC_VALUE, NULL), request = plain;
 		kvarc_lossy how = tier(tiers[k]);
 		struct rate_coded o = code(&plain, &how, NULL, NULL), other;
 		assert_int_equal(o.payload[FLAGS], 0);
-		chunk.token_rate = rates;
+		request.token_rate = rates;
 		/* near and vq have one for all, whatever is asked for. */
 		spread(rates, same, k < 2 ? 3 : 5);
-		other = code(&chunk, &how, NULL, NULL);
+		other = code(&request, &how, NULL, NULL);
 		assert_int_equal(o.bytes, other.bytes);
 		assert_memory_equal(o.payload, other.payload, o.bytes);
 		coded_free(&other);
 		spread(rates, same, 6);
-		other = code(&chunk, &how, NULL, NULL);
+		other = code(&request, &how, NULL, NULL);
 		assert_int_equal(other.payload[FLAGS], k < 2 ? 3 : KVI_FLAG_EXACT);
 		assert_true(error_of(rates, STAYS) == 0);
 		coded_free(&other);
 		coded_free(&o);
 		for (size_t t = 0; t < TOKENS; t++)
 			rates[t] = 16;
-		other = code(&chunk, &how, NULL, NULL);
+		other = code(&request, &how, NULL, NULL);
 		how.rate += k < 2 ? 16 : 0;
 		o = code(&plain, &how, NULL, NULL);
 		assert_int_equal(o.bytes, other.bytes);
@@ -205,12 +208,12 @@ static void tsc_closed_loop(void **state)
 {
 	int16_t rates[TOKENS];
 	kvarc_lossy how = tier("tsc:3,kappa=256,block=16");
-	struct kvi_chunk chunk = chunk_of(KVARC_KEY, rates);
+	struct kvi_encode_request request = request_of(KVARC_KEY, rates);
 	(void)state;
 	for (size_t t = 0; t < TOKENS; t++)
 		rates[t] = t % 3 ? 0 : 32;
 	make(true);
-	struct rate_coded o = code(&chunk, &how, NULL, NULL);
+	struct rate_coded o = code(&request, &how, NULL, NULL);
 	assert_int_equal(o.payload[FLAGS], KVI_FLAG_RATES);
 	/* A difference of two steps of the walk has a step of 1/3 of the largest of 16 numbers, 2
 	 * of deviation at most: (2 * 0.125 * 1.42 / 3)^2 / 12; of 1/15 for the others. */
@@ -246,9 +249,9 @@ static void rates_of_tiers(void **state)
 		      { "near:0.1", KVARC_KEY, 16, 0 } };
 	(void)state;
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		struct kvi_chunk chunk = chunk_of((unsigned)cases[i].kind, NULL);
 		kvarc_lossy how = tier(cases[i].tier);
-		assert_int_equal(kvi_lossy_token_rate(&how, &chunk, cases[i].more), cases[i].rate);
+		assert_int_equal(kvi_lossy_token_rate(&how, (unsigned)cases[i].kind, cases[i].more),
+		                 cases[i].rate);
 	}
 }
 
@@ -275,18 +278,18 @@ static void few_classes(void **state)
 	(void)state;
 	for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
 		int16_t rates[TOKENS];
-		struct kvi_chunk chunk = chunk_of(KVARC_VALUE, rates);
+		struct kvi_encode_request request = request_of(KVARC_VALUE, rates);
 		struct kvi_parts p;
 		int rate[KVI_RATES_MAX];
 		size_t at = 0;
-		kvi_parts_open(&p, &chunk);
+		kvi_parts_open(&p, &request.chunk);
 		for (size_t i = 0; i < 6; i++)
 			for (size_t t = 0; t < cases[k].tokens[i]; t++)
 				rates[at++ * 7 % TOKENS] = (int16_t)cases[k].more[i];
 		for (size_t t = 0; t < TOKENS; t++)
 			if (rates[t] == STAYS)
 				p.part[t] = KVI_EXACT;
-		kvi_rates_choose(&p, &how, rate);
+		kvi_rates_choose(&p, &request, &how, rate);
 		assert_int_equal(p.n_rates, cases[k].n);
 		for (size_t i = 0; i < p.n_rates; i++)
 			assert_int_equal(rate[i], cases[k].rate[i]);
@@ -305,7 +308,7 @@ static void parameters_serve(void **state)
 	static const int16_t two[] = { 0, 32, 32 };
 	int16_t rates[TOKENS];
 	kvarc_lossy how = tier("had:3");
-	struct kvi_chunk plain = chunk_of(KVARC_VALUE, NULL), mixed = plain;
+	struct kvi_encode_request plain = request_of(KVARC_VALUE, NULL), mixed = plain;
 	bool fresh;
 	(void)state;
 	mixed.token_rate = rates;
@@ -361,11 +364,9 @@ static void hostile(void **state)
 		      { 4, 0x80 }, { 5, 0 },   { 5, 13 },   { 5, 15 },   { 5, 127 },  { 5, 0x8e },
 		      { 6, 0 },    { 6, 13 },  { 6, 15 },   { 6, 25 },   { 6, 26 } };
 	static const float want[] = { 1, 3, 5, 4, 2 };
-	struct kvi_chunk chunk = { .dtype = KVARC_F32,
-		                   .n_tokens = 5,
-		                   .heads = 1,
-		                   .head_channels = 1,
-		                   .kind = KVARC_VALUE };
+	struct kvi_chunk chunk = {
+		.dtype = KVARC_F32, .n_tokens = 5, .heads = 1, .head_channels = 1
+	};
 	uint8_t raw[20];
 	float x[5];
 	(void)state;

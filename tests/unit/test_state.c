@@ -19,13 +19,23 @@ static uint8_t raw[MOST], before[MOST], again[MOST], payload[2 * MOST];
 
 static const uint8_t floats[] = { KVARC_F32, KVARC_F16, KVARC_BF16, KVARC_E4M3, KVARC_E5M2 };
 
-static struct kvi_chunk shape(uint8_t dtype, uint32_t rows, uint32_t channels)
+/* A request for a state of some rows and columns. */
+static struct kvi_encode_request state_of(uint8_t dtype, uint32_t rows, uint32_t channels)
 {
-	return (struct kvi_chunk){ .dtype = dtype,
-		                   .n_tokens = rows,
-		                   .heads = 1,
-		                   .head_channels = channels,
-		                   .kind = KVARC_RECURRENT_STATE };
+	return (struct kvi_encode_request){ .chunk = { .dtype = dtype,
+		                                       .n_tokens = rows,
+		                                       .heads = 1,
+		                                       .head_channels = channels },
+		                            .kind = KVARC_RECURRENT_STATE,
+		                            .level = 1 };
+}
+
+/* The request may refer to `before`. */
+static void set_before(struct kvi_encode_request *request)
+{
+	request->before = before;
+	request->before_sequence = SEQUENCE;
+	request->before_offset = OFFSET;
 }
 
 /* A state whose rows, and columns of each 64 rows, have scales; `left` of the one before is left.
@@ -65,12 +75,12 @@ static void add_specials(const struct kvi_chunk *c)
 }
 
 /* Encodes with every instruction set, which have to agree; leaves the payload of the first. */
-static struct kvi_encoded encode(const struct kvi_chunk *chunk)
+static struct kvi_encoded encode(const struct kvi_encode_request *request)
 {
 	struct kvi_encoded first = { 0 };
 	for (int i = 0; i < n_coders; i++) {
 		struct kvi_encoded e;
-		assert_int_equal(kvi_chunk_encode(coders[i], chunk, 1, NULL, raw, &e), KVARC_OK);
+		assert_int_equal(kvi_chunk_encode(coders[i], request, raw, &e), KVARC_OK);
 		if (i) {
 			assert_int_equal(e.payload_bytes, first.payload_bytes);
 			assert_memory_equal(e.payload, payload, e.payload_bytes);
@@ -83,15 +93,15 @@ static struct kvi_encoded encode(const struct kvi_chunk *chunk)
 		kvi_free(&alloc, e.params_content);
 	}
 	first.payload = payload;
+	first.params = NULL;
 	return first;
 }
 
-static void decodes(const struct kvi_chunk *chunk, const struct kvi_encoded *e)
+static void decodes(const struct kvi_encode_request *request, const struct kvi_encoded *e)
 {
-	const size_t n = kvi_chunk_bytes(chunk);
+	const struct kvi_decode_request p = decode_of(request, e, payload);
+	const size_t n = kvi_chunk_bytes(&request->chunk);
 	for (int i = 0; i < n_coders; i++) {
-		const struct kvi_chunk_payload p = { chunk, e->codec, e->cut, NULL, payload,
-			                             e->payload_bytes };
 		uint64_t check;
 		memset(again, 0x5a, n);
 		assert_int_equal(kvi_chunk_decode(coders[i], &p, again, &check), KVARC_OK);
@@ -106,31 +116,28 @@ static void test_round_trip(void **state)
 	(void)state;
 	for (size_t d = 0; d < sizeof floats; d++)
 		for (int round = 0; round < 48; round++) {
-			struct kvi_chunk c = shape(floats[d], rows[round % 6],
-			                           round % 5 ? 16u + rnd() % 112 : 128);
-			fill(&c, (float)(round % 3) * 0.45f);
+			struct kvi_encode_request c = state_of(floats[d], rows[round % 6],
+			                                       round % 5 ? 16u + rnd() % 112 : 128);
+			fill(&c.chunk, (float)(round % 3) * 0.45f);
 			if (round & 1)
-				add_specials(&c);
-			if (round & 2) {
-				c.before = before;
-				c.before_sequence = SEQUENCE;
-				c.before_offset = OFFSET;
-			}
+				add_specials(&c.chunk);
+			if (round & 2)
+				set_before(&c);
 			struct kvi_encoded e = encode(&c);
 			if (e.codec == KVI_CODEC_STATE)
 				decodes(&c, &e);
 			else
-				assert_true(c.n_tokens < 64 || kvarc_dtype_bytes(c.dtype) < 4 ||
-				            round & 1);
+				assert_true(c.chunk.n_tokens < 64 ||
+				            kvarc_dtype_bytes(c.chunk.dtype) < 4 || round & 1);
 		}
 }
 
 /* What it is for: against the rows of the grid, and against the state alone. */
 static void test_sizes(void **state)
 {
-	struct kvi_chunk c = shape(KVARC_F32, 256, 128);
+	struct kvi_encode_request c = state_of(KVARC_F32, 256, 128);
 	(void)state;
-	fill(&c, 0.9f);
+	fill(&c.chunk, 0.9f);
 	c.kind = KVARC_VALUE;
 	struct kvi_encoded grid = encode(&c);
 	c.kind = KVARC_RECURRENT_STATE;
@@ -139,9 +146,7 @@ static void test_sizes(void **state)
 	assert_false(alone.refers);
 	assert_int_equal(payload[16], 63); /* the rows of a group, less 1 */
 	assert_true(alone.payload_bytes < grid.payload_bytes * 96 / 100);
-	c.before = before;
-	c.before_sequence = SEQUENCE;
-	c.before_offset = OFFSET;
+	set_before(&c);
 	struct kvi_encoded refers = encode(&c);
 	uint64_t sequence, offset;
 	assert_true(refers.refers);
@@ -150,29 +155,27 @@ static void test_sizes(void **state)
 	assert_true(sequence == SEQUENCE && offset == OFFSET);
 	decodes(&c, &refers);
 	/* another state of which nothing is left */
-	fill(&c, 0);
+	fill(&c.chunk, 0);
 	assert_false(encode(&c).refers);
 }
 
 /* Without the reference nothing comes out, and with another one something else. */
 static void test_reference(void **state)
 {
-	struct kvi_chunk c = shape(KVARC_BF16, 128, 64);
+	struct kvi_encode_request c = state_of(KVARC_BF16, 128, 64);
 	(void)state;
-	fill(&c, 0.8f);
-	c.before = before;
-	c.before_sequence = SEQUENCE;
-	c.before_offset = OFFSET;
+	fill(&c.chunk, 0.8f);
+	set_before(&c);
 	struct kvi_encoded e = encode(&c);
 	assert_true(e.refers);
-	const struct kvi_chunk_payload p = { &c, e.codec, e.cut, NULL, payload, e.payload_bytes };
+	struct kvi_decode_request p = decode_of(&c, &e, payload);
 	uint64_t check;
-	c.before = NULL;
+	p.before = NULL;
 	assert_int_equal(kvi_chunk_decode(coders[0], &p, again, &check), KVARC_DATA);
 	before[1] ^= 0x40;
-	c.before = before;
+	p.before = before;
 	kvarc_ret ret = kvi_chunk_decode(coders[0], &p, again, &check);
-	assert_true(ret == KVARC_DATA || memcmp(again, raw, kvi_chunk_bytes(&c)));
+	assert_true(ret == KVARC_DATA || memcmp(again, raw, kvi_chunk_bytes(&c.chunk)));
 }
 
 /* Whatever the payload says, the answer is an error or some elements. */
@@ -180,14 +183,12 @@ static void test_hostile(void **state)
 {
 	(void)state;
 	for (int round = 0; round < 4000; round++) {
-		struct kvi_chunk c = shape(floats[rnd() % 2 * 2], 70, 40);
+		struct kvi_encode_request c = state_of(floats[rnd() % 2 * 2], 70, 40);
 		static struct kvi_encoded e;
 		if (round % 50 == 0) {
-			c.dtype = floats[round / 50 % 5];
-			fill(&c, 0.7f);
-			c.before = before;
-			c.before_sequence = SEQUENCE;
-			c.before_offset = OFFSET;
+			c.chunk.dtype = floats[round / 50 % 5];
+			fill(&c.chunk, 0.7f);
+			set_before(&c);
 			e = encode(&c);
 			if (e.codec != KVI_CODEC_STATE)
 				continue;
@@ -198,10 +199,11 @@ static void test_hostile(void **state)
 		for (unsigned k = 1 + rnd() % 3; k && bytes; k--)
 			bad[rnd() % 3 ? rnd() % bytes : rnd() % (bytes < 900 ? bytes : 900)] ^=
 				(uint8_t)(1 << rnd() % 8);
-		c.before = rnd() & 1 ? before : NULL;
+		struct kvi_decode_request p = decode_of(&c, &e, bad);
+		p.codec = KVI_CODEC_STATE;
+		p.payload_bytes = bytes;
+		p.before = rnd() & 1 ? before : NULL;
 		for (int i = 0; i < n_coders; i++) {
-			const struct kvi_chunk_payload p = { &c, KVI_CODEC_STATE, e.cut, NULL, bad,
-				                             bytes };
 			uint64_t check;
 			kvarc_ret ret = kvi_chunk_decode(coders[i], &p, again, &check);
 			assert_true(ret == KVARC_OK || ret == KVARC_DATA || ret == KVARC_OPTIONS);

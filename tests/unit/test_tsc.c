@@ -21,13 +21,15 @@ static kvarc_lossy tier(const char *text)
 	return l;
 }
 
-static struct kvi_chunk chunk_of(unsigned dtype, uint32_t n, uint32_t heads, uint32_t channels)
+static struct kvi_encode_request request_of(unsigned dtype, uint32_t n, uint32_t heads,
+                                            uint32_t channels)
 {
-	return (struct kvi_chunk){ .dtype = (uint8_t)dtype,
-		                   .n_tokens = n,
-		                   .heads = heads,
-		                   .head_channels = channels,
-		                   .kind = KVARC_VALUE };
+	return (struct kvi_encode_request){ .chunk = { .dtype = (uint8_t)dtype,
+		                                       .n_tokens = n,
+		                                       .heads = heads,
+		                                       .head_channels = channels },
+		                            .kind = KVARC_VALUE,
+		                            .level = 1 };
 }
 
 /* Each channel goes its own way, by at most `most` from token to token. */
@@ -41,9 +43,10 @@ static void walk(float *x, const struct kvi_chunk *chunk, float most)
 }
 
 /* Encodes with every set; what comes back and the payload are the same. NULL: lossless. */
-static uint8_t *encode(const struct kvi_chunk *chunk, const kvarc_lossy *how, uint8_t *raw,
-                       size_t *bytes)
+static uint8_t *encode(const struct kvi_encode_request *request, const kvarc_lossy *how,
+                       uint8_t *raw, size_t *bytes)
 {
+	const struct kvi_chunk *chunk = &request->chunk;
 	size_t n = kvi_chunk_bytes(chunk);
 	uint8_t *first = NULL, *back = malloc(n), *given = malloc(n);
 	memcpy(given, raw, n);
@@ -51,9 +54,8 @@ static uint8_t *encode(const struct kvi_chunk *chunk, const kvarc_lossy *how, ui
 		struct kvi_encoded e;
 		uint8_t *changed = malloc(n);
 		memcpy(changed, given, n);
-		assert_int_equal(
-			kvi_chunk_encode_lossy(coders[i], chunk, 1, how, NULL, changed, &e),
-			KVARC_OK);
+		assert_int_equal(kvi_chunk_encode_lossy(coders[i], request, how, changed, &e),
+		                 KVARC_OK);
 		if (e.codec != KVI_CODEC_TSC) {
 			kvi_params_free(e.params);
 			kvi_free(&alloc, e.params_content);
@@ -94,14 +96,16 @@ static void round_trips(void **state)
 	(void)state;
 	for (unsigned dtype = KVARC_F32; dtype <= KVARC_E5M2; dtype++)
 		for (size_t i = 0; i < 6 * 5; i++) {
-			struct kvi_chunk c = chunk_of(dtype, tokens[i % 5], 3, i % 2 ? 16 : 33);
-			size_t n = kvi_chunk_bytes(&c), bytes;
+			struct kvi_encode_request c = request_of(dtype, tokens[i % 5], 3,
+			                                         i % 2 ? 16 : 33);
+			size_t n = kvi_chunk_bytes(&c.chunk), bytes;
 			float *x = malloc(n * sizeof *x);
 			uint8_t *raw = malloc(n);
 			kvarc_lossy how = tier(tiers[i / 5]);
 			how.exact_tokens = i % 3 ? 0 : 4;
-			walk(x, &c, 0.2f);
-			kvi_floats_store(dtype, x, kvi_chunk_channels(&c) * c.n_tokens, raw);
+			walk(x, &c.chunk, 0.2f);
+			kvi_floats_store(dtype, x, kvi_chunk_channels(&c.chunk) * c.chunk.n_tokens,
+			                 raw);
 			uint8_t *payload = encode(&c, &how, raw, &bytes);
 			coded += payload != NULL;
 			free(payload);
@@ -118,17 +122,17 @@ static void round_trips(void **state)
  */
 static void errors_do_not_add_up(void **state)
 {
-	struct kvi_chunk c = chunk_of(KVARC_F32, 256, 2, 32);
-	size_t n = kvi_chunk_bytes(&c), bytes, numbers = n / 4;
+	struct kvi_encode_request c = request_of(KVARC_F32, 256, 2, 32);
+	size_t n = kvi_chunk_bytes(&c.chunk), bytes, numbers = n / 4;
 	float *x = malloc(n), *y = malloc(n);
 	uint8_t *raw = malloc(n);
 	kvarc_lossy how = tier("tsc:4,kappa=256,exact=0");
 	(void)state;
-	walk(x, &c, 1.0f);
-	kvi_floats_store(c.dtype, x, numbers, raw);
+	walk(x, &c.chunk, 1.0f);
+	kvi_floats_store(c.chunk.dtype, x, numbers, raw);
 	uint8_t *payload = encode(&c, &how, raw, &bytes);
 	assert_non_null(payload);
-	kvi_floats_exact(c.dtype, raw, numbers, y);
+	kvi_floats_exact(c.chunk.dtype, raw, numbers, y);
 	for (size_t i = 0; i < numbers; i++) {
 		float error = x[i] < y[i] ? y[i] - x[i] : x[i] - y[i];
 		assert_true(error <= 0.08f);
@@ -142,18 +146,18 @@ static void errors_do_not_add_up(void **state)
 /* A difference that no scale is large enough for: that token stays, the others do not mind. */
 static void too_far(void **state)
 {
-	struct kvi_chunk c = chunk_of(KVARC_F32, 12, 1, 40);
-	size_t n = kvi_chunk_bytes(&c), C = 40, bytes;
+	struct kvi_encode_request c = request_of(KVARC_F32, 12, 1, 40);
+	size_t n = kvi_chunk_bytes(&c.chunk), C = 40, bytes;
 	float x[12 * 40];
 	uint8_t raw[sizeof x], given[sizeof x];
 	kvarc_lossy how = tier("tsc:2,kappa=256,exact=0");
 	(void)state;
-	walk(x, &c, 0.1f);
+	walk(x, &c.chunk, 0.1f);
 	for (size_t i = 0; i < C; i++)
 		x[5 * C + i] = i % 2 ? 3e38f : -3e38f;
 	for (size_t i = 0; i < C; i++)
 		x[6 * C + i] = i % 2 ? -3e38f : 3e38f;
-	kvi_floats_store(c.dtype, x, n / 4, raw);
+	kvi_floats_store(c.chunk.dtype, x, n / 4, raw);
 	memcpy(given, raw, n);
 	uint8_t *payload = encode(&c, &how, raw, &bytes);
 	assert_non_null(payload);
@@ -203,40 +207,40 @@ static void hostile_bodies(void **state)
 	static const uint8_t elements[] = {
 		0xc8, 0x42, 0xc8, 0xc2, 0xcc, 0x42, 0xcc, 0xc2 /* 100, 102 */
 	};
-	struct kvi_chunk c = chunk_of(KVARC_BF16, 2, 1, 2);
+	struct kvi_encode_request c = request_of(KVARC_BF16, 2, 1, 2);
 	uint8_t b[sizeof good + 1], raw[8];
 	(void)state;
-	expect(&c, good, sizeof good, KVARC_OK);
-	assert_int_equal(decode_payload(coders[0], &c, KVI_CODEC_TSC, no_streams, NULL, good,
+	expect(&c.chunk, good, sizeof good, KVARC_OK);
+	assert_int_equal(decode_payload(coders[0], &c.chunk, KVI_CODEC_TSC, no_streams, NULL, good,
 	                                sizeof good, raw),
 	                 KVARC_OK);
 	assert_memory_equal(raw, elements, sizeof elements);
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		memcpy(b, good, sizeof good);
 		b[cases[i].at] = cases[i].value;
-		expect(&c, b, sizeof good, cases[i].ret);
+		expect(&c.chunk, b, sizeof good, cases[i].ret);
 	}
 	memcpy(b, good, sizeof good);
 	memset(b + SCALES + 1, 0, 4); /* steps of nothing */
-	expect(&c, b, sizeof good, KVARC_DATA);
+	expect(&c.chunk, b, sizeof good, KVARC_DATA);
 	memcpy(b, good, sizeof good);
 	b[sizeof good] = 0;
-	expect(&c, b, sizeof b, KVARC_DATA);
+	expect(&c.chunk, b, sizeof b, KVARC_DATA);
 	for (size_t n = 0; n < sizeof good; n++)
-		expect(&c, good, n, KVARC_DATA);
+		expect(&c.chunk, good, n, KVARC_DATA);
 }
 
 /* A class out of range, and every cut and many flips of a body with streams. */
 static void hostile_streams(void **state)
 {
-	struct kvi_chunk c = chunk_of(KVARC_BF16, 70, 2, 24);
-	size_t n = kvi_chunk_bytes(&c), bytes, at = 0;
+	struct kvi_encode_request c = request_of(KVARC_BF16, 70, 2, 24);
+	size_t n = kvi_chunk_bytes(&c.chunk), bytes, at = 0;
 	float *x = malloc(2 * n);
 	uint8_t *raw = malloc(n);
 	kvarc_lossy how = tier("tsc:3,block=24,exact=0");
 	(void)state;
-	walk(x, &c, 0.3f);
-	kvi_floats_store(c.dtype, x, n / 2, raw);
+	walk(x, &c.chunk, 0.3f);
+	kvi_floats_store(c.chunk.dtype, x, n / 2, raw);
 	uint8_t *p = encode(&c, &how, raw, &bytes);
 	assert_non_null(p);
 	at = SCALES + 1 + 2 * 70 * 2;
@@ -244,14 +248,14 @@ static void hostile_streams(void **state)
 		at = SCALES + 3 + (p[SCALES + 1] & 127) + ((size_t)p[SCALES + 2] << 7);
 	assert_int_equal(p[at], 1); /* a stream */
 	p[at + 1] ^= 0x80;
-	expect(&c, p, bytes, KVARC_DATA);
+	expect(&c.chunk, p, bytes, KVARC_DATA);
 	p[at + 1] ^= 0x80;
 	for (size_t i = 0; i < bytes; i += 7)
-		expect(&c, p, i, KVARC_DATA);
+		expect(&c.chunk, p, i, KVARC_DATA);
 	for (size_t i = 0; i < bytes; i++) {
 		p[i] ^= (uint8_t)(1u << i % 8);
-		(void)!decode_payload(coders[0], &c, KVI_CODEC_TSC, no_streams, NULL, p, bytes,
-		                      raw);
+		(void)!decode_payload(coders[0], &c.chunk, KVI_CODEC_TSC, no_streams, NULL, p,
+		                      bytes, raw);
 		p[i] ^= (uint8_t)(1u << i % 8);
 	}
 	free(p);

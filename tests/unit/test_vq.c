@@ -25,18 +25,19 @@ static kvarc_lossy tier(const char *text)
 	return l;
 }
 
-static struct kvi_chunk chunk_of(unsigned dtype, uint32_t n)
+static struct kvi_encode_request request_of(unsigned dtype, uint32_t n)
 {
-	return (struct kvi_chunk){ .dtype = (uint8_t)dtype,
-		                   .n_tokens = n,
-		                   .heads = HEADS,
-		                   .head_channels = CHANNELS,
-		                   .kind = KVARC_VALUE };
+	return (struct kvi_encode_request){ .chunk = { .dtype = (uint8_t)dtype,
+		                                       .n_tokens = n,
+		                                       .heads = HEADS,
+		                                       .head_channels = CHANNELS },
+		                            .kind = KVARC_VALUE,
+		                            .level = 1 };
 }
 
 /* A chunk, its elements before and after, and what it became. */
 struct vq_coded {
-	struct kvi_chunk chunk;
+	struct kvi_encode_request request;
 	float x[TOKENS * C], y[TOKENS * C];
 	uint8_t raw[4 * TOKENS * C];
 	uint8_t *payload, *content;
@@ -55,18 +56,18 @@ static void drop(struct vq_coded *d)
 /* The same with every set, and every set gives it back, by parameters that were read. */
 static void code(struct vq_coded *d, const kvarc_lossy *how, const struct kvi_params *current)
 {
-	const size_t numbers = C * d->chunk.n_tokens;
-	const size_t n = kvi_chunk_bytes(&d->chunk);
+	const size_t numbers = C * d->request.chunk.n_tokens;
+	const size_t n = kvi_chunk_bytes(&d->request.chunk);
 	uint8_t *given = malloc(n), *back = malloc(n);
 	d->payload = d->content = NULL;
+	d->request.params = current;
 	d->params = NULL;
-	kvi_floats_store(d->chunk.dtype, d->x, numbers, given);
+	kvi_floats_store(d->request.chunk.dtype, d->x, numbers, given);
 	for (int i = 0; i < n_coders; i++) {
 		struct kvi_encoded e;
 		memcpy(d->raw, given, n);
-		assert_int_equal(
-			kvi_chunk_encode_lossy(coders[i], &d->chunk, 1, how, current, d->raw, &e),
-			KVARC_OK);
+		assert_int_equal(kvi_chunk_encode_lossy(coders[i], &d->request, how, d->raw, &e),
+		                 KVARC_OK);
 		d->lossy = e.codec == KVI_CODEC_VQ;
 		d->fresh = e.params != NULL;
 		if (!i && d->lossy) {
@@ -79,8 +80,8 @@ static void code(struct vq_coded *d, const kvarc_lossy *how, const struct kvi_pa
 				memcpy(d->content, e.params_content, e.params_bytes);
 			if (e.params)
 				assert_int_equal(kvi_params_parse(&d->params, &alloc, e.codec,
-				                                  d->chunk.dtype, HEADS, CHANNELS,
-				                                  NULL, d->content,
+				                                  d->request.chunk.dtype, HEADS,
+				                                  CHANNELS, NULL, d->content,
 				                                  d->content_bytes),
 				                 KVARC_OK);
 			if (e.params) /* parameters of the next chunk */
@@ -90,9 +91,9 @@ static void code(struct vq_coded *d, const kvarc_lossy *how, const struct kvi_pa
 			assert_int_equal(e.payload_bytes, d->bytes);
 			assert_memory_equal(e.payload, d->payload, d->bytes);
 			assert_int_equal(e.params_bytes, d->content_bytes);
-			assert_int_equal(decode_payload(coders[i], &d->chunk, e.codec, e.cut,
-			                                d->params ? d->params : current, d->payload,
-			                                d->bytes, back),
+			assert_int_equal(decode_payload(coders[i], &d->request.chunk, e.codec,
+			                                e.cut, d->params ? d->params : current,
+			                                d->payload, d->bytes, back),
 			                 KVARC_OK);
 			assert_memory_equal(back, d->raw, n);
 		} else {
@@ -101,14 +102,14 @@ static void code(struct vq_coded *d, const kvarc_lossy *how, const struct kvi_pa
 		kvi_params_free(e.params);
 		kvi_free(&alloc, e.params_content);
 	}
-	kvi_floats_exact(d->chunk.dtype, d->raw, numbers, d->y);
+	kvi_floats_exact(d->request.chunk.dtype, d->raw, numbers, d->y);
 	free(given);
 	free(back);
 }
 
 static void fill(struct vq_coded *d)
 {
-	for (size_t i = 0; i < (size_t)C * d->chunk.n_tokens; i++)
+	for (size_t i = 0; i < (size_t)C * d->request.chunk.n_tokens; i++)
 		d->x[i] = normal() * (1.0f + (float)(i % 3));
 }
 
@@ -126,7 +127,7 @@ static double error_of(const struct vq_coded *d, size_t from, size_t to)
 static struct vq_coded *coded_new(unsigned dtype, uint32_t n)
 {
 	struct vq_coded *d = calloc(1, sizeof *d);
-	d->chunk = chunk_of(dtype, n);
+	d->request = request_of(dtype, n);
 	fill(d);
 	return d;
 }
@@ -289,22 +290,22 @@ static void hostile_bodies(void **state)
 	for (size_t i = 0; i < d->bytes; i++) {
 		exact = malloc(i ? i : 1);
 		memcpy(exact, p, i);
-		assert_int_equal(decode_payload(coders[0], &d->chunk, KVI_CODEC_VQ, no_streams,
-		                                a->params, exact, i, d->raw),
+		assert_int_equal(decode_payload(coders[0], &d->request.chunk, KVI_CODEC_VQ,
+		                                no_streams, a->params, exact, i, d->raw),
 		                 KVARC_DATA);
 		free(exact);
 	}
 	for (size_t i = 0; i < 8 * d->bytes; i += 3) {
 		p[i / 8] ^= (uint8_t)(1u << i % 8);
-		(void)!decode_payload(coders[0], &d->chunk, KVI_CODEC_VQ, no_streams, a->params, p,
-		                      d->bytes, d->raw);
+		(void)!decode_payload(coders[0], &d->request.chunk, KVI_CODEC_VQ, no_streams,
+		                      a->params, p, d->bytes, d->raw);
 		p[i / 8] ^= (uint8_t)(1u << i % 8);
 	}
-	assert_int_equal(decode_payload(coders[0], &d->chunk, KVI_CODEC_VQ, no_streams, NULL, p,
-	                                d->bytes, d->raw),
+	assert_int_equal(decode_payload(coders[0], &d->request.chunk, KVI_CODEC_VQ, no_streams,
+	                                NULL, p, d->bytes, d->raw),
 	                 KVARC_DATA);
-	assert_int_equal(decode_payload(coders[0], &d->chunk, KVI_CODEC_VQ, no_streams, a->params,
-	                                p, d->bytes, d->raw),
+	assert_int_equal(decode_payload(coders[0], &d->request.chunk, KVI_CODEC_VQ, no_streams,
+	                                a->params, p, d->bytes, d->raw),
 	                 KVARC_OK);
 	drop(d);
 	free(d);

@@ -96,10 +96,10 @@ float kvi_power_of(int e)
 }
 
 /* A uniform quantiser of normal data takes log2(sigma / step) + 2.047 bits at high rates. */
-float kvi_step_of(const kvarc_lossy *tier, const struct kvi_chunk *chunk, float rms)
+float kvi_step_of(const kvarc_lossy *tier, unsigned kind, float rms)
 {
 	enum { NORMAL = 33 };
-	int rate = tier->rate + (chunk->kind == KVARC_KEY ? tier->key_rate : 0);
+	int rate = tier->rate + (kind == KVARC_KEY ? tier->key_rate : 0);
 	float step = rms * kvi_power_of(NORMAL - rate);
 	return step >= 0x1p-120f ? step : 0x1p-120f;
 }
@@ -527,7 +527,7 @@ static kvarc_ret tile_codec_encode(struct tile_codec *w, struct kvi_coder *coder
 	                               KVI_BODY_HEAD + kvi_codes_capacity(n));
 	if (!codes || !end)
 		return kvi_alloc_error(coder->alloc);
-	*b = (struct body){ .step = kvi_step_of(job->tier, job->chunk, rms) };
+	*b = (struct body){ .step = kvi_step_of(job->tier, job->request->kind, rms) };
 	b->shift = kvi_quarter_log(b->step) - KVI_CODE_UNIT;
 	out->refused = encode_all(w, offset_of(rms, b->step), codes);
 	if (out->refused)
@@ -589,7 +589,7 @@ static size_t block_entries(const struct kvi_model *model)
 static kvarc_ret klt_below_open(struct klt_below *below, struct kvi_coder *coder,
                                 const struct kvi_coder_job *job)
 {
-	const struct kvi_linear_in *in = job->chunk->linear;
+	const struct kvi_linear_in *in = job->linear.in;
 	const struct kvi_model *m = in->model;
 	const size_t sums = m->head_channels * KVI_LANES;
 	/* Models are 2^20 slots at most: no overflow. */
@@ -744,12 +744,12 @@ struct klt_work {
 	size_t pair_rows;
 };
 
-static const struct kvi_model *model_of(const struct kvi_chunk *chunk)
+static const struct kvi_model *model_of(const struct kvi_linear_in *in,
+                                        const struct kvi_chunk *chunk)
 {
-	const struct kvi_model *m = chunk->linear ? chunk->linear->model : NULL;
+	const struct kvi_model *m = in ? in->model : NULL;
 	return m && m->flags & KVI_MODEL_BASIS && m->heads == chunk->heads &&
-	                       m->head_channels == chunk->head_channels &&
-	                       klt_has_sources(chunk->linear)
+	                       m->head_channels == chunk->head_channels && klt_has_sources(in)
 	               ? m
 	               : NULL;
 }
@@ -837,7 +837,7 @@ static kvarc_ret klt_open_work(struct klt_work *w, struct kvi_coder *coder,
 	const struct kvi_chunk *chunk = job->chunk;
 	const size_t hc = chunk->head_channels, C = kvi_chunk_channels(chunk);
 	const size_t rows = hc * KVI_LANES;
-	*w = (struct klt_work){ .m = model_of(chunk) };
+	*w = (struct klt_work){ .m = model_of(job->linear.in, chunk) };
 	if (!w->m)
 		return KVARC_PREDICTOR;
 	w->codec = (struct tile_codec){ .k = w->m->k,
@@ -1172,7 +1172,7 @@ static kvarc_ret had_fit(struct kvi_coder *coder, const struct kvi_coder_job *jo
 	struct had_params *p = sums ? had_params_new(coder->alloc, chunk) : NULL;
 	if (!p)
 		return kvi_alloc_error(coder->alloc);
-	p->common.rotates = kvi_lossy_rotations(job->tier, chunk);
+	p->common.rotates = kvi_lossy_rotations(job);
 	p->hadamard = !(job->tier->flags & KVARC_LOSSY_IDENTITY);
 	bool far = false;
 	kvarc_ret ret = tiles_open(&t, coder, job, p->common.rotates);

@@ -14,7 +14,8 @@
 KVI_SHARED int kvi_quarter_log(float v);
 /* 2^(e/16), |e| < 496 */
 KVI_SHARED float kvi_power_of(int e);
-/* The step for coefficients of that root mean square at the tier's rate; encoders alone. */
-KVI_SHARED float kvi_step_of(const kvarc_lossy *tier, const struct kvi_chunk *chunk, float rms);
+/* The step for coefficients of that root mean square at the tier's rate for a kind; encoders
+ * alone. */
+KVI_SHARED float kvi_step_of(const kvarc_lossy *tier, unsigned kind, float rms);
 
 #endif

@@ -17,9 +17,8 @@ struct linear_work {
 	bool in_order;              /* rows are in slot order */
 };
 
-bool kvi_linear_shape(const struct kvi_chunk *chunk)
+bool kvi_linear_shape(const struct kvi_linear_in *in, const struct kvi_chunk *chunk)
 {
-	const struct kvi_linear_in *in = chunk->linear;
 	const struct kvi_model *m = in ? in->model : NULL;
 	return m && kvi_float_format(chunk->dtype) && in->dtype == chunk->dtype &&
 	       in->n_tokens == chunk->n_tokens && m->heads == chunk->heads &&
@@ -32,9 +31,8 @@ static bool usable(const struct kvi_features *features, const struct kvi_linear_
 	return features && features->n_tokens == in->n_tokens;
 }
 
-bool kvi_linear_sources(const struct kvi_chunk *chunk)
+bool kvi_linear_sources(const struct kvi_linear_in *in)
 {
-	const struct kvi_linear_in *in = chunk->linear;
 	const struct kvi_model *m = in->model;
 	if ((m->level >= KVI_LEVEL_MODEL) != (in->expected != NULL))
 		return false;
@@ -71,16 +69,16 @@ static size_t aligned(size_t bytes)
 }
 
 /* C is at most 2^20 and a chunk has 256 tokens at most: no overflow. */
-static kvarc_ret begin(struct kvi_coder *coder, const struct kvi_chunk *chunk,
+static kvarc_ret begin(struct kvi_coder *coder, const struct kvi_linear_io *linear,
                        const struct kvi_mask *mask, struct linear_work *w)
 {
-	const struct kvi_linear_in *in = chunk->linear;
+	const struct kvi_linear_in *in = linear->in;
 	const struct kvi_model *m = in->model;
 	size_t tokens = kvi_padded_tokens(in->n_tokens);
 	size_t rows = aligned((mask->C + m->head_channels) * sizeof *w->row);
 	size_t model = aligned(kvi_linear_bytes(in));
 	size_t r = m->heads * kvi_head_stride(m) * tokens * sizeof *w->out.r;
-	size_t own = chunk->features ? 0 : r + tokens * sizeof *w->out.w;
+	size_t own = linear->features ? 0 : r + tokens * sizeof *w->out.w;
 	uint8_t *memory = kvi_scratch(coder, KVI_SCRATCH_LINEAR, rows + model + own);
 	w->x = kvi_scratch(coder, KVI_SCRATCH_SLOTS, mask->C * in->n_tokens * sizeof *w->x);
 	if (!memory || !w->x)
@@ -96,8 +94,8 @@ static kvarc_ret begin(struct kvi_coder *coder, const struct kvi_chunk *chunk,
 	    !(w->linear.turns = kvi_coder_rotations(coder, in->rope, in->positions, in->n_tokens)))
 		return kvi_alloc_error(coder->alloc);
 	memory += rows + model;
-	if (chunk->features)
-		w->out = *chunk->features;
+	if (linear->features)
+		w->out = *linear->features;
 	else
 		w->out = (struct kvi_features){ .r = (int16_t *)(void *)memory,
 			                        .w = (uint32_t *)(void *)(memory + r) };
@@ -109,13 +107,13 @@ static kvarc_ret begin(struct kvi_coder *coder, const struct kvi_chunk *chunk,
 }
 
 /* Finishes the chunk's features after the last slot. */
-static void end(const struct linear_work *w, const struct kvi_chunk *chunk)
+static void end(const struct linear_work *w, struct kvi_features *features)
 {
-	if (!chunk->features)
+	if (!features)
 		return;
-	chunk->features->n = w->out.n;
+	features->n = w->out.n;
 	if (w->linear.in->expected)
-		chunk->features->expected_hash = kvi_expected_hash(w->linear.in);
+		features->expected_hash = kvi_expected_hash(w->linear.in);
 }
 
 /* Tokens of a part that are in full steps. */
@@ -326,16 +324,16 @@ static kvarc_ret encode(struct kvi_coder *coder, const struct kvi_coder_job *job
 	uint32_t *ctx = kvi_scratch(coder, KVI_SCRATCH_CONTEXT, n * sizeof *ctx);
 	if (!e || !ctx)
 		return kvi_alloc_error(coder->alloc);
-	kvarc_ret ret = begin(coder, job->chunk, m, &w);
+	kvarc_ret ret = begin(coder, &job->linear, m, &w);
 	if (ret)
 		return ret;
 	const struct kvi_stream_part all = all_tokens(&w);
 	to_rows(&w, &all, e);
 	constant_rows(&w, &all);
 	apply(&w, &all, ctx, NULL);
-	end(&w, job->chunk);
-	if (job->chunk->features && job->chunk->made)
-		job->chunk->made(job->chunk->made_opaque);
+	end(&w, job->linear.features);
+	if (job->linear.features && job->request->made)
+		job->request->made(job->request->made_opaque);
 	out->expected = as_expected(&w);
 	struct linear_source s = { &w, &kvi_float_format(dtype)->grid, ctx, NULL, NULL };
 	return put(coder, job, &s, out);
@@ -412,7 +410,7 @@ static kvarc_ret decode(struct kvi_coder *coder, const struct kvi_coder_job *job
 {
 	const size_t n = kvi_mask_elements(&job->mask);
 	const unsigned dtype = job->chunk->dtype;
-	const struct kvi_linear_in *from = job->chunk->linear;
+	const struct kvi_linear_in *from = job->linear.in;
 	struct linear_decoder x = { .w.linear.predicts = true, .job = job };
 	/* The workers of upper layers wait for this chunk, and so can help, where layers depend on
 	 * each other. */
@@ -421,19 +419,19 @@ static kvarc_ret decode(struct kvi_coder *coder, const struct kvi_coder_job *job
 		.opaque = &x,
 		.some = decode_some,
 		.most = KVI_STREAMS_MAX,
-		.helpers = chained ? job->chunk->helpers : 0,
+		.helpers = chained ? job->helpers : 0,
 	};
 	x.elements = kvi_coded_buffer(coder, dtype, job->decoded, n);
 	if (!x.elements || !kvi_grid_decodes(coder))
 		return kvi_alloc_error(coder->alloc);
-	kvarc_ret ret = begin(coder, job->chunk, &job->mask, &x.w);
+	kvarc_ret ret = begin(coder, &job->linear, &job->mask, &x.w);
 	if (!ret)
 		ret = kvi_coded_planes_get(coder, dtype, n, in, &x.planes);
 	if (!ret)
 		ret = kvi_streams_decode(coder, job, &d);
 	x.w.out.n = x.n;
 	if (!ret)
-		end(&x.w, job->chunk);
+		end(&x.w, job->linear.features);
 	return ret;
 }
 
@@ -445,43 +443,41 @@ const struct kvi_codec kvi_codec_linear = {
 	.decode = decode,
 };
 
-/* The tokens that a chunk's decoder wants, in whole steps. */
-static struct kvi_stream_part wanted_tokens(const struct kvi_chunk *chunk)
+/* The wanted ones of n tokens, in whole steps. */
+static struct kvi_stream_part wanted_steps(struct kvi_tokens wanted, size_t n)
 {
-	const size_t n = chunk->n_tokens, to = kvi_padded_tokens(chunk->to);
-	const size_t first = chunk->from / KVI_LANES * KVI_LANES;
+	const size_t to = kvi_padded_tokens(wanted.end);
+	const size_t first = wanted.first / KVI_LANES * KVI_LANES;
 	return (struct kvi_stream_part){ first, (to && to < n ? to : n) - first };
 }
 
 kvarc_ret kvi_chunk_features(struct kvi_coder *coder, const struct kvi_chunk *chunk,
+                             const struct kvi_linear_io *linear, struct kvi_tokens wanted,
                              const uint8_t *raw, bool only_z)
 {
 	struct kvi_mask all = { .T = chunk->n_tokens, .C = kvi_chunk_channels(chunk) };
 	all.rows = all.T;
 	all.channels = all.C;
-	if (!kvi_chunk_valid(chunk) || !kvi_linear_shape(chunk))
+	if (!kvi_chunk_valid(chunk) || !kvi_linear_shape(linear->in, chunk))
 		return KVARC_PROG;
-	if (!only_z && !kvi_linear_sources(chunk))
+	if (!only_z && !kvi_linear_sources(linear->in))
 		return KVARC_DATA;
-	if (only_z && !chunk->features->z)
+	if (only_z && !linear->features->z)
 		return KVARC_OK;
-	struct kvi_chunk some = *chunk;
+	const struct kvi_linear_io io = { linear->in, only_z ? NULL : linear->features };
 	struct linear_work w = { .linear.only_z = only_z };
-	if (only_z)
-		some.features = NULL;
-	w.linear.predicts = !only_z && chunk->linear->model->flags & KVI_MODEL_SCALE;
+	w.linear.predicts = !only_z && linear->in->model->flags & KVI_MODEL_SCALE;
 	const uint16_t *e = kvi_coded_elements(coder, chunk->dtype, raw, kvi_mask_elements(&all));
 	if (!e)
 		return kvi_alloc_error(coder->alloc);
-	kvarc_ret ret = begin(coder, &some, &all, &w);
+	kvarc_ret ret = begin(coder, &io, &all, &w);
 	if (ret)
 		return ret;
 	if (only_z)
-		w.out.z = chunk->features->z;
-	const struct kvi_stream_part tokens = wanted_tokens(chunk);
+		w.out.z = linear->features->z;
+	const struct kvi_stream_part tokens = wanted_steps(wanted, chunk->n_tokens);
 	to_rows(&w, &tokens, e);
 	apply(&w, &tokens, NULL, NULL);
-	if (!only_z)
-		end(&w, chunk);
+	end(&w, io.features);
 	return KVARC_OK;
 }

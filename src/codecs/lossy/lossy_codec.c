@@ -12,15 +12,16 @@ unsigned kvi_lossy_generation(const uint8_t *payload, size_t bytes)
 
 /* Decodes the body of a rate class; its elements go to the rows of raw of the class's tokens. */
 static kvarc_ret decode_class(struct kvi_coder *coder, const struct kvi_codec *codec,
-                              const struct kvi_chunk_payload *payload,
+                              const struct kvi_decode_request *request,
                               const struct kvi_parts *parts, unsigned class, struct kvi_in body,
                               uint8_t *raw)
 {
 	const unsigned part = 1u << class;
 	struct kvi_parts_work w;
 	kvi_parts_job(&w, parts, part, coder);
-	bool all = w.chunk.n_tokens == payload->chunk->n_tokens;
-	w.job.params = payload->params;
+	bool all = w.chunk.n_tokens == request->chunk.n_tokens;
+	w.job.params = request->params;
+	w.job.linear = request->linear;
 	w.job.decoded = raw;
 	if (!all)
 		w.job.decoded = kvi_scratch(coder, KVI_SCRATCH_LOSSY,
@@ -40,13 +41,13 @@ static kvarc_ret decode_class(struct kvi_coder *coder, const struct kvi_codec *c
 /* Reads the rate classes, if there are some, and decodes the body of each; the last takes the
  * rest. */
 static kvarc_ret decode_bodies(struct kvi_coder *coder, const struct kvi_codec *codec,
-                               const struct kvi_chunk_payload *payload, struct kvi_parts *parts,
+                               const struct kvi_decode_request *request, struct kvi_parts *parts,
                                unsigned flags, struct kvi_in *in, uint8_t *raw)
 {
 	size_t bytes[KVI_RATES_MAX];
 	kvarc_ret ret = KVARC_OK;
-	if (kvi_codec_has_params(payload->codec) &&
-	    !kvi_params_match(payload->params, payload->chunk, payload->codec))
+	if (kvi_codec_has_params(request->codec) &&
+	    !kvi_params_match(request->params, &request->chunk, request->codec))
 		return KVARC_DATA;
 	if (flags & KVI_FLAG_RATES && !kvi_rates_get(parts, in, bytes))
 		return KVARC_DATA;
@@ -55,29 +56,29 @@ static kvarc_ret decode_bodies(struct kvi_coder *coder, const struct kvi_codec *
 		const uint8_t *body = kvi_get_bytes(in, n);
 		if (!body)
 			return KVARC_DATA;
-		ret = decode_class(coder, codec, payload, parts, i, kvi_in_make(body, n), raw);
+		ret = decode_class(coder, codec, request, parts, i, kvi_in_make(body, n), raw);
 	}
 	return ret;
 }
 
 kvarc_ret kvi_lossy_decode(struct kvi_coder *coder, const struct kvi_codec *codec,
-                           const struct kvi_chunk_payload *payload, uint8_t *raw)
+                           const struct kvi_decode_request *request, uint8_t *raw)
 {
-	struct kvi_in in = kvi_in_make(payload->payload, payload->payload_bytes);
+	struct kvi_in in = kvi_in_make(request->payload, request->payload_bytes);
 	struct kvi_parts parts;
 	unsigned generation = kvi_get8(&in), flags = kvi_get8(&in);
 	/* no kvi_coder_tables_lossy: the caller has not accepted lossy chunks */
 	if (!coder->tables->codes.lut)
 		return KVARC_LOSSY;
 	if (in.bad || !generation || flags & ~(unsigned)(KVI_FLAG_EXACT | KVI_FLAG_RATES) ||
-	    !kvi_float_format(payload->chunk->dtype) ||
-	    payload->cut.stream_size != KVI_ONE_STREAM || payload->cut.section_bytes)
+	    !kvi_float_format(request->chunk.dtype) || request->cut.stream_size != KVI_ONE_STREAM ||
+	    request->cut.section_bytes)
 		return KVARC_DATA;
-	kvi_parts_open(&parts, payload->chunk);
+	kvi_parts_open(&parts, &request->chunk);
 	kvarc_ret ret = KVARC_OK;
 	if (flags & KVI_FLAG_EXACT)
 		ret = kvi_exact_get(coder, &parts, &in, raw);
 	if (!ret)
-		ret = decode_bodies(coder, codec, payload, &parts, flags, &in, raw);
+		ret = decode_bodies(coder, codec, request, &parts, flags, &in, raw);
 	return ret;
 }

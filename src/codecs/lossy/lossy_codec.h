@@ -8,17 +8,16 @@
 /* Decodes a lossy payload. codec: the row of its codec; raw: kvi_chunk_bytes. Returns OK, MEM,
  * MEMLIMIT, DATA, OPTIONS, PREDICTOR, LOSSY (kvi_coder_tables_lossy was not called). */
 kvarc_ret kvi_lossy_decode(struct kvi_coder *coder, const struct kvi_codec *codec,
-                           const struct kvi_chunk_payload *payload, uint8_t *raw);
+                           const struct kvi_decode_request *request, uint8_t *raw);
 
-/* Whether a tier codes tensors of the chunk's kind and has the rate that the chunk gets; elements
- * are not looked at. */
-bool kvi_lossy_takes(const kvarc_lossy *tier, const struct kvi_chunk *chunk);
+/* Whether a tier codes tensors of a kind and has the rate that they get. */
+bool kvi_lossy_takes(const kvarc_lossy *tier, unsigned kind);
 
-/* Whether RoPE may be removed from keys before they are coded. */
-static inline bool kvi_lossy_rotations(const kvarc_lossy *tier, const struct kvi_chunk *chunk)
+/* Encoders: whether RoPE may be removed from keys before they are coded. */
+static inline bool kvi_lossy_rotations(const struct kvi_coder_job *job)
 {
-	return !(tier->flags & KVARC_LOSSY_NO_UNROPE) && chunk->rope && chunk->positions &&
-	       chunk->kind == KVARC_KEY;
+	return !(job->tier->flags & KVARC_LOSSY_NO_UNROPE) && job->chunk->rope &&
+	       job->chunk->positions && job->request->kind == KVARC_KEY;
 }
 
 /* The generation of a payload of this tier: one more than that of its input, 255 at most. */
@@ -28,11 +27,12 @@ static inline uint8_t kvi_lossy_next_generation(const kvarc_lossy *tier)
 	return tier->generation < MOST ? (uint8_t)(tier->generation + 1) : MOST;
 }
 
-/* Whole bits per element of tsc and vq: rates are in 1/16 bit, and keys get key_rate on top. */
-static inline int kvi_lossy_bits(const kvarc_lossy *tier, const struct kvi_chunk *chunk)
+/* Whole bits per element of a kind, of tsc and vq: rates are in 1/16 bit, and keys get key_rate on
+ * top. */
+static inline int kvi_lossy_bits(const kvarc_lossy *tier, unsigned kind)
 {
 	enum { UNIT = 16 };
-	return (tier->rate + (chunk->kind == KVARC_KEY ? tier->key_rate : 0)) / UNIT;
+	return (tier->rate + (kind == KVARC_KEY ? tier->key_rate : 0)) / UNIT;
 }
 
 #endif

@@ -36,14 +36,15 @@ static void find_outliers(struct kvi_parts *parts, const kvarc_lossy *tier, cons
 }
 
 /* Tokens that stay exact: the first and last of a track, by their rate, not finite, outliers. */
-static void find_exact(struct kvi_parts *parts, const kvarc_lossy *tier, const uint8_t *raw)
+static void find_exact(struct kvi_parts *parts, const struct kvi_encode_request *request,
+                       const kvarc_lossy *tier, const uint8_t *raw)
 {
-	const struct kvi_chunk *chunk = parts->chunk;
-	const uint64_t tail = chunk->end ? tier->tail_tokens : 0;
+	const struct kvi_chunk *chunk = &request->chunk;
+	const uint64_t tail = request->end ? tier->tail_tokens : 0;
 	for (size_t t = 0; t < chunk->n_tokens; t++)
-		if (chunk->t0 + t < tier->exact_tokens ||
-		    (tail && chunk->t0 + t + tail >= chunk->end) ||
-		    (chunk->token_rate && chunk->token_rate[t] == KVARC_LOSSY_NOTHING) ||
+		if (request->t0 + t < tier->exact_tokens ||
+		    (tail && request->t0 + t + tail >= request->end) ||
+		    (request->token_rate && request->token_rate[t] == KVARC_LOSSY_NOTHING) ||
 		    !kvi_floats_finite(chunk->dtype, raw + t * parts->row,
 		                       kvi_chunk_channels(chunk)))
 			parts->part[t] = KVI_EXACT;
@@ -53,6 +54,7 @@ static void find_exact(struct kvi_parts *parts, const kvarc_lossy *tier, const u
 
 /* The bodies of the tokens that are not exact. */
 struct lossy_attempt {
+	const struct kvi_encode_request *request;
 	const struct kvi_codec *row;
 	const kvarc_lossy *tier;
 	const struct kvi_params *params;
@@ -76,6 +78,8 @@ static void job_of(struct kvi_parts_work *w, struct kvi_coder *coder,
 		kvi_parts_take(parts, which, raw, attempt->elements);
 	w->job.packed = w->job.raw = all ? raw : attempt->elements;
 	w->job.params = attempt->params;
+	w->job.linear = attempt->request->linear;
+	w->job.request = attempt->request;
 	w->job.tier = attempt->tier;
 	w->job.refused = refused;
 }
@@ -143,7 +147,7 @@ static kvarc_ret try_once(struct kvi_coder *coder, struct kvi_parts *parts,
 	if (ret || attempt->refused)
 		return ret;
 	attempt->params = current ? current : attempt->fresh;
-	kvi_rates_choose(parts, attempt->tier, attempt->rate);
+	kvi_rates_choose(parts, attempt->request, attempt->tier, attempt->rate);
 	uint8_t *decoded = attempt->decoded;
 	for (unsigned i = 0; i < parts->n_rates && !ret; i++) {
 		size_t n = kvi_parts_count(parts, 1u << i) * parts->row;
@@ -243,17 +247,18 @@ static void put_decoded(const struct lossy_attempt *attempt, const struct kvi_pa
 
 /* Encodes with the tier's codec; out->payload stays NULL where the codec does not take the
  * chunk. */
-static kvarc_ret encode(struct kvi_coder *coder, const struct kvi_chunk *chunk,
-                        const kvarc_lossy *tier, const struct kvi_params *current, uint8_t *raw,
-                        struct kvi_encoded *out)
+static kvarc_ret encode(struct kvi_coder *coder, const struct kvi_encode_request *request,
+                        const kvarc_lossy *tier, uint8_t *raw, struct kvi_encoded *out)
 {
+	const struct kvi_chunk *chunk = &request->chunk;
+	const struct kvi_params *current = request->params;
 	struct kvi_parts p;
-	struct lossy_attempt a = { .row = kvi_codec_get(tier->tier),
-		                   .tier = tier,
-		                   .refused = true };
+	struct lossy_attempt a = {
+		.request = request, .row = kvi_codec_get(tier->tier), .tier = tier, .refused = true
+	};
 	kvarc_ret ret = KVARC_OK;
 	kvi_parts_open(&p, chunk);
-	find_exact(&p, tier, raw);
+	find_exact(&p, request, tier, raw);
 	kvi_out_init(&a.bodies, coder->alloc);
 	if (!kvi_params_serve(current, chunk, tier->tier))
 		current = NULL;
@@ -281,21 +286,21 @@ static kvarc_ret encode(struct kvi_coder *coder, const struct kvi_chunk *chunk,
 	return ret == KVARC_END ? KVARC_OK : ret;
 }
 
-kvarc_ret kvi_chunk_encode_lossy(struct kvi_coder *coder, const struct kvi_chunk *chunk, int level,
-                                 const kvarc_lossy *tier, const struct kvi_params *current,
-                                 uint8_t *raw, struct kvi_encoded *out)
+kvarc_ret kvi_chunk_encode_lossy(struct kvi_coder *coder, const struct kvi_encode_request *request,
+                                 const kvarc_lossy *tier, uint8_t *raw, struct kvi_encoded *out)
 {
+	const struct kvi_chunk *chunk = &request->chunk;
 	size_t n = kvi_chunk_bytes(chunk);
 	size_t size = kvarc_dtype_bytes(chunk->dtype);
 	*out = (struct kvi_encoded){ .codec = KVI_CODEC_RAW };
 	bool constant = n > size && !memcmp(raw, raw + size, n - size);
 	if (!constant && kvi_chunk_valid(chunk) && kvi_float_format(chunk->dtype) &&
-	    kvi_lossy_takes(tier, chunk)) {
+	    kvi_lossy_takes(tier, request->kind)) {
 		uint64_t mode = kvi_fp_exact();
-		kvarc_ret ret = encode(coder, chunk, tier, current, raw, out);
+		kvarc_ret ret = encode(coder, request, tier, raw, out);
 		kvi_fp_restore(mode);
 		if (ret || out->payload)
 			return ret;
 	}
-	return kvi_chunk_encode(coder, chunk, level, current, raw, out);
+	return kvi_chunk_encode(coder, request, raw, out);
 }

@@ -61,7 +61,8 @@ void kvi_rates_put(const struct kvi_parts *parts, const size_t bytes[KVI_RATES_M
                    struct kvi_out *out);
 /* Reads the rate classes and bytes; false: they are not valid. */
 bool kvi_rates_get(struct kvi_parts *parts, struct kvi_in *in, size_t bytes[KVI_RATES_MAX]);
-/* Encoders: classes for the chunk's token_rate, and their rates in 1/16 bit. */
-void kvi_rates_choose(struct kvi_parts *parts, const kvarc_lossy *tier, int rate[KVI_RATES_MAX]);
+/* Encoders: classes for request->token_rate, and their rates in 1/16 bit. */
+void kvi_rates_choose(struct kvi_parts *parts, const struct kvi_encode_request *request,
+                      const kvarc_lossy *tier, int rate[KVI_RATES_MAX]);
 
 #endif

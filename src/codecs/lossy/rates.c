@@ -256,16 +256,16 @@ static void merge(struct rates *r, size_t C, size_t body)
 	}
 }
 
-void kvi_rates_choose(struct kvi_parts *parts, const kvarc_lossy *tier, int rate[KVI_RATES_MAX])
+void kvi_rates_choose(struct kvi_parts *parts, const struct kvi_encode_request *request,
+                      const kvarc_lossy *tier, int rate[KVI_RATES_MAX])
 {
-	const struct kvi_chunk *chunk = parts->chunk;
-	const size_t C = kvi_chunk_channels(chunk);
+	const size_t T = request->chunk.n_tokens, C = kvi_chunk_channels(&request->chunk);
 	int wanted[KVI_TOKENS_MAX] = { 0 };
 	struct rates r = { .n = 0 };
 	parts->n_rates = 1;
 	rate[0] = tier->rate;
-	for (size_t t = 0; t < chunk->n_tokens && chunk->token_rate; t++) {
-		wanted[t] = kvi_lossy_token_rate(tier, chunk, chunk->token_rate[t]);
+	for (size_t t = 0; t < T && request->token_rate; t++) {
+		wanted[t] = kvi_lossy_token_rate(tier, request->kind, request->token_rate[t]);
 		if (parts->part[t] & KVI_CODED)
 			add(&r, wanted[t]);
 	}
@@ -275,7 +275,7 @@ void kvi_rates_choose(struct kvi_parts *parts, const kvarc_lossy *tier, int rate
 	parts->n_rates = (unsigned)r.n;
 	for (size_t i = 0; i < r.n; i++)
 		rate[i] = r.rate[i];
-	for (size_t t = 0; t < chunk->n_tokens; t++) {
+	for (size_t t = 0; t < T; t++) {
 		unsigned class = 0;
 		while (class + 1 < r.n && rate[class] < wanted[t])
 			class ++;

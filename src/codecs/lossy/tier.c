@@ -133,11 +133,11 @@ int kvi_lossy_max_rate(kvarc_tier tier)
 	return t && !t->whole ? t->max_rate : 0;
 }
 
-bool kvi_lossy_takes(const kvarc_lossy *tier, const struct kvi_chunk *chunk)
+bool kvi_lossy_takes(const kvarc_lossy *tier, unsigned kind)
 {
 	const struct tier_tier *t = tier_of(tier->tier);
-	int rate = t && t->whole ? kvi_lossy_bits(tier, chunk) * UNIT : tier->rate;
-	return t && rate >= t->min_rate && rate <= t->max_rate && t->kinds >> chunk->kind & 1;
+	int rate = t && t->whole ? kvi_lossy_bits(tier, kind) * UNIT : tier->rate;
+	return t && rate >= t->min_rate && rate <= t->max_rate && t->kinds >> kind & 1;
 }
 
 bool kvi_lossy_of_layer(const kvarc_lossy *all, uint32_t layer, kvarc_lossy *one)
@@ -160,7 +160,7 @@ static int whole_bits(int rate)
 	return whole - (whole % UNIT + UNIT) % UNIT;
 }
 
-int kvi_lossy_token_rate(const kvarc_lossy *tier, const struct kvi_chunk *chunk, int more)
+int kvi_lossy_token_rate(const kvarc_lossy *tier, unsigned kind, int more)
 {
 	const struct tier_tier *t = tier_of(tier->tier);
 	int rate = tier->rate + more, keys = 0;
@@ -168,7 +168,7 @@ int kvi_lossy_token_rate(const kvarc_lossy *tier, const struct kvi_chunk *chunk,
 		return tier->rate;
 	if (t->whole) {
 		rate = tier->rate + whole_bits(more);
-		keys = chunk->kind == KVARC_KEY ? tier->key_rate : 0;
+		keys = kind == KVARC_KEY ? tier->key_rate : 0;
 	}
 	return rate + keys < t->min_rate   ? t->min_rate - keys
 	       : rate + keys > t->max_rate ? t->max_rate - keys

@@ -232,7 +232,7 @@ static double bound_of(const struct kvi_coder_job *job)
 	const struct kvi_chunk *chunk = job->chunk;
 	const size_t n = kvi_chunk_channels(chunk) * chunk->n_tokens;
 	double sum = kvi_lossy_squares(chunk->dtype, job->packed, n);
-	int keys = chunk->kind == KVARC_KEY ? job->tier->key_rate : 0;
+	int keys = job->request->kind == KVARC_KEY ? job->tier->key_rate : 0;
 	return sqrt(sum / (double)n) * (double)job->tier->params.bound.max_error / UNITS *
 	       (double)kvi_power_of(-keys);
 }

@@ -5,11 +5,6 @@
 
 enum { EXACT, PATCH };
 
-bool kvi_predicted_exact(const struct kvi_chunk *chunk, const uint8_t *raw)
-{
-	return chunk->linear && chunk->linear->predicted == raw;
-}
-
 static void put_head(uint8_t *to, const uint8_t *predicted, size_t n, unsigned method)
 {
 	kvi_store64(to, kvi_h64(predicted, n));
@@ -35,9 +30,9 @@ static void differ(unsigned dtype, const uint8_t *p, const uint8_t *q, size_t n,
 }
 
 const uint8_t *kvi_predicted_patch(struct kvi_coder *coder, const struct kvi_chunk *chunk,
-                                   const uint8_t *raw, size_t capacity, size_t *bytes)
+                                   const uint8_t *predicted, const uint8_t *raw, size_t capacity,
+                                   size_t *bytes)
 {
-	const uint8_t *p = chunk->linear->predicted;
 	size_t n = kvi_chunk_bytes(chunk);
 	uint8_t *planes = kvi_scratch(coder, KVI_SCRATCH_PLANE, n);
 	uint8_t *to = kvi_scratch(coder, KVI_SCRATCH_PLANE_OUT, KVI_PREDICTED_EXACT + n);
@@ -46,12 +41,12 @@ const uint8_t *kvi_predicted_patch(struct kvi_coder *coder, const struct kvi_chu
 		return NULL;
 	if (capacity <= KVI_PREDICTED_EXACT + 1)
 		return to;
-	differ(chunk->dtype, raw, p, n, planes);
+	differ(chunk->dtype, raw, predicted, n, planes);
 	size_t most = capacity - KVI_PREDICTED_EXACT - 1;
 	size_t got = kvi_zstd_write(coder, planes, n, to + KVI_PREDICTED_EXACT, most < n ? most : n,
 	                            KVI_ZSTD_LEVEL);
 	if (got) {
-		put_head(to, p, n, PATCH);
+		put_head(to, predicted, n, PATCH);
 		*bytes = KVI_PREDICTED_EXACT + got;
 	}
 	return to;
@@ -61,7 +56,7 @@ const uint8_t *kvi_predicted_patch(struct kvi_coder *coder, const struct kvi_chu
 static kvarc_ret apply_patch(struct kvi_coder *coder, const struct kvi_coder_job *job,
                              struct kvi_in *in)
 {
-	const uint8_t *p = job->chunk->linear->predicted;
+	const uint8_t *p = job->linear.in->predicted;
 	size_t n = kvi_chunk_bytes(job->chunk), size = kvarc_dtype_bytes(job->chunk->dtype);
 	size_t bytes = kvi_in_remaining(in);
 	uint8_t *planes = kvi_scratch(coder, KVI_SCRATCH_PLANE, n);
@@ -76,7 +71,7 @@ static kvarc_ret apply_patch(struct kvi_coder *coder, const struct kvi_coder_job
 
 static kvarc_ret decode(struct kvi_coder *coder, const struct kvi_coder_job *job, struct kvi_in *in)
 {
-	const struct kvi_linear_in *linear = job->chunk->linear;
+	const struct kvi_linear_in *linear = job->linear.in;
 	const uint8_t *p = linear ? linear->predicted : NULL;
 	size_t n = kvi_chunk_bytes(job->chunk);
 	uint64_t check = kvi_get64(in);

@@ -227,11 +227,11 @@ static kvarc_ret put_codes(struct kvi_coder *coder, struct tsc_work *w, unsigned
 	return KVARC_OK;
 }
 
-/* Shape of a tier's bodies. Keyframes have the highest rate because all differences depend on the
- * one in front of them. */
-static struct tsc_shape shape_of(const kvarc_lossy *tier, const struct kvi_chunk *chunk)
+/* Shape of a tier's bodies for a kind. Keyframes have the highest rate because all differences
+ * depend on the one in front of them. */
+static struct tsc_shape shape_of(const kvarc_lossy *tier, unsigned kind)
 {
-	const int most = (1 << (kvi_lossy_bits(tier, chunk) - 1)) - 1;
+	const int most = (1 << (kvi_lossy_bits(tier, kind) - 1)) - 1;
 	struct tsc_shape s = { tier->params.tsc.keyframe ? tier->params.tsc.keyframe : 1,
 		               tier->params.tsc.block ? tier->params.tsc.block : BLOCK_DEFAULT,
 		               { most, most } };
@@ -246,7 +246,7 @@ static kvarc_ret encode(struct kvi_coder *coder, const struct kvi_coder_job *job
 	const struct kvi_chunk *chunk = job->chunk;
 	struct kvi_out *body = out->body;
 	struct tsc_work w;
-	kvarc_ret ret = open_work(&w, coder, job, shape_of(job->tier, chunk));
+	kvarc_ret ret = open_work(&w, coder, job, shape_of(job->tier, job->request->kind));
 	if (ret)
 		return ret;
 	for (size_t t = 0; t < chunk->n_tokens; t++) {

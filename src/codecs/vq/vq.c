@@ -555,7 +555,7 @@ static kvarc_ret encode(struct kvi_coder *coder, const struct kvi_coder_job *job
 static kvarc_ret fit(struct kvi_coder *coder, const struct kvi_coder_job *job,
                      struct kvi_params **out)
 {
-	const int rate = kvi_lossy_bits(job->tier, job->chunk);
+	const int rate = kvi_lossy_bits(job->tier, job->request->kind);
 	bool product = job->tier->flags & KVARC_LOSSY_PRODUCT;
 	unsigned dim = product ? 4 : rate == RATE_MAX ? 2 : 8;
 	unsigned stages = product || rate == RATE_MAX ? 1 : (unsigned)rate;
