@@ -37,8 +37,7 @@ static inline size_t attempt_cost(const struct attempt *attempt)
 enum {
 	PARAMS_FRAME = 64, /* bytes around the content of a PARAMS frame */
 	PARAMS_LEVEL = 1,  /* Zstandard level of PARAMS content, as in kvi_pack */
-	ROWS_TO_FIT = 4,   /* fewer tokens never pay for new parameters */
-	CHECK = 8          /* bytes in front of the mask of the model codec */
+	ROWS_TO_FIT = 4    /* fewer tokens never pay for new parameters */
 };
 
 /* Frees new parameters. */
@@ -49,36 +48,18 @@ static void attempt_drop(struct attempt *attempt)
 	attempt->params = NULL;
 }
 
-/* Bytes in front of the mask. */
-static size_t head_bytes(unsigned codec)
-{
-	return codec == KVI_CODEC_STATE           ? KVI_STATE_HEAD
-	       : kvi_codec_uses_prediction(codec) ? CHECK
-	                                          : 0;
-}
-
-static void put_state_head(const struct kvi_coder_job *job, const struct attempt *attempt,
-                           uint8_t *to)
-{
-	kvi_store64(to, job->before ? job->request->before_sequence : 0);
-	kvi_store64(to + 8, job->before ? job->request->before_offset : 0);
-	to[16] = (uint8_t)(attempt->out.group - 1);
-}
-
 /* The section in front of the streams. */
 static void put_section(const struct kvi_coder_job *job, struct attempt *attempt)
 {
-	const size_t head = head_bytes(attempt->codec);
+	const struct kvi_codec *row = kvi_codec_get(attempt->codec);
 	uint8_t *at;
-	attempt->section_bytes = job->section_bytes + head;
+	attempt->section_bytes = row->head_bytes + job->section_bytes;
 	attempt->out.begin -= attempt->section_bytes +
 	                      (-attempt->section_bytes & (KVI_STREAM_ALIGN - 1));
 	at = attempt->out.begin;
-	if (attempt->codec == KVI_CODEC_STATE)
-		put_state_head(job, attempt, at);
-	else if (head)
-		kvi_store64(at, kvi_expected_check(job->linear.in));
-	at += head;
+	if (row->put_head)
+		row->put_head(job, &attempt->out, at);
+	at += row->head_bytes;
 	memcpy(at, job->section, job->section_bytes);
 	kvi_put_padding(at + job->section_bytes, attempt->section_bytes);
 }
@@ -90,8 +71,8 @@ static kvarc_ret attempt_write(struct kvi_coder *coder, struct kvi_coder_job *jo
 {
 	const struct kvi_codec *row = kvi_codec_get(attempt->codec);
 	size_t n = kvi_mask_elements(&job->mask);
-	size_t head = KVI_ENCODED_FRONT + job->section_bytes + head_bytes(attempt->codec) +
-	              KVI_STREAMS_EXTRA + KVI_STREAM_ALIGN;
+	size_t head = KVI_ENCODED_FRONT + job->section_bytes + row->head_bytes + KVI_STREAMS_EXTRA +
+	              KVI_STREAM_ALIGN;
 	size_t words = row->words_each * n * 2;
 	unsigned bits = row->plane_bits ? row->plane_bits(job->chunk->dtype) : 0;
 	uint64_t check[KVI_STREAMS_MAX];

@@ -13,7 +13,7 @@ static const struct kvi_codec *const rows[KVI_N_CODECS] = {
 	[KVI_CODEC_GRID] = &kvi_codec_grid,
 	[KVI_CODEC_BYTES] = &kvi_codec_bytes,
 	[KVI_CODEC_LINEAR] = &kvi_codec_linear,
-	[KVI_CODEC_MODEL] = &kvi_codec_linear,
+	[KVI_CODEC_MODEL] = &kvi_codec_model,
 	[KVI_CODEC_PREDICTED] = &kvi_codec_predicted,
 	[KVI_CODEC_NEAR] = &kvi_codec_near,
 	[KVI_CODEC_TSC] = &kvi_codec_tsc,
@@ -110,27 +110,18 @@ const struct kvi_codec kvi_codec_constant = { .takes = KVI_TAKES_ALL, .decode = 
 /* Whether the parameters, or the linear model, are for the chunk. */
 static kvarc_ret params_fit(const struct kvi_decode_request *request)
 {
-	if (request->codec == KVI_CODEC_STATE)
-		return KVARC_OK;
-	if (!kvi_codec_predicts(request->codec))
+	if (kvi_codec_has_params(request->codec))
 		return kvi_params_match(request->params, &request->chunk, request->codec)
 		               ? KVARC_OK
 		               : KVARC_DATA;
+	if (!kvi_codec_predicts(request->codec))
+		return KVARC_OK;
 	if (!kvi_linear_shape(request->linear.in, &request->chunk))
 		return KVARC_PREDICTOR;
 	return kvi_linear_codec(request->linear.in) == request->codec &&
 	                       kvi_linear_sources(request->linear.in)
 	               ? KVARC_OK
 	               : KVARC_DATA;
-}
-
-/* Whether the predicted means are those that the writer had (spec model 4). */
-static kvarc_ret check_expected(const struct kvi_linear_in *linear, struct kvi_in *in)
-{
-	uint64_t check = kvi_get64(in);
-	if (in->bad)
-		return KVARC_DATA;
-	return check == kvi_expected_check(linear) ? KVARC_OK : KVARC_PREDICTOR;
 }
 
 /* A chunk with a mask that is being decoded. */
@@ -141,31 +132,13 @@ struct payload_coded {
 	bool observed; /* the codec fills the chunk's features */
 };
 
-/* Reads the bytes in front of the mask of a payload of codec state: reference and group. */
-static kvarc_ret get_state_head(const struct kvi_decode_request *request,
-                                struct payload_coded *coded)
-{
-	uint64_t sequence, offset;
-	if (kvi_state_reference(request->payload, request->payload_bytes, &sequence, &offset)) {
-		coded->job.before = request->before;
-		if (!coded->job.before)
-			return KVARC_DATA;
-	}
-	kvi_get_bytes(&coded->in, KVI_STATE_HEAD - 1);
-	coded->job.group = kvi_get8(&coded->in) + 1u;
-	return coded->in.bad ? KVARC_DATA : KVARC_OK;
-}
-
 /* The section in front of the streams. */
 static kvarc_ret get_section(struct kvi_coder *coder, const struct kvi_decode_request *request,
                              struct payload_coded *coded)
 {
+	const struct kvi_codec *row = kvi_codec_get(request->codec);
 	struct kvi_mask *m = &coded->job.mask;
-	kvarc_ret ret = KVARC_OK;
-	if (kvi_codec_uses_prediction(request->codec))
-		ret = check_expected(request->linear.in, &coded->in);
-	else if (request->codec == KVI_CODEC_STATE)
-		ret = get_state_head(request, coded);
+	kvarc_ret ret = row->get_head ? row->get_head(&coded->job, &coded->in) : KVARC_OK;
 	if (ret)
 		return ret;
 	m->runs = kvi_scratch(coder, KVI_SCRATCH_RUNS, kvi_mask_runs_max(m->C) * sizeof *m->runs);
@@ -203,6 +176,7 @@ static kvarc_ret coded_begin(struct kvi_coder *coder, const struct kvi_decode_re
 		.chunk = &request->chunk,
 		.params = request->params,
 		.linear = request->linear,
+		.before = request->before,
 		.helpers = request->helpers,
 		.mask = { .T = request->chunk.n_tokens,
 		          .C = kvi_chunk_channels(&request->chunk),

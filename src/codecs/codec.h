@@ -206,12 +206,6 @@ kvarc_ret kvi_chunk_decode(struct kvi_coder *coder, const struct kvi_decode_requ
 
 /* Bytes in front of the mask of a payload of codec state. */
 enum { KVI_STATE_HEAD = 17 };
-/* Whether a chunk of codec state may refer to one of a codec (spec state 3). */
-static inline bool kvi_state_may_refer(unsigned codec)
-{
-	return codec <= KVI_CODEC_CONSTANT || codec == KVI_CODEC_EXPONENT ||
-	       codec == KVI_CODEC_GRID || codec == KVI_CODEC_STATE;
-}
 /* Whether a payload of codec state refers to another chunk, and to which. */
 bool kvi_state_reference(const uint8_t *payload, size_t bytes, uint64_t *sequence,
                          uint64_t *offset);

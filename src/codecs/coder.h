@@ -230,8 +230,8 @@ struct kvi_coder_job {
 	struct kvi_linear_io linear;
 	struct kvi_mask mask;
 	struct kvi_lanes lanes;
-	/* Codec state: the elements of the reference, T x C, NULL: it has none; of decoders: rows
-	 * of a group. */
+	/* Codec state: the elements of the reference, T x C, NULL: it has none, of decoders those
+	 * of the request until the head is read; of decoders: rows of a group. */
 	const uint8_t *before;
 	unsigned group;
 	/* Decoders of codecs with streams. */
@@ -289,6 +289,12 @@ struct kvi_codec {
 	 * refused; END (too few tokens, or numbers that the codec does not work with). */
 	kvarc_ret (*fit)(struct kvi_coder *c, const struct kvi_coder_job *job,
 	                 struct kvi_params **out);
+	/* Codecs with a mask: bytes in front of it, with what writes them and what reads them;
+	 * NULL: there are none. get_head: DATA, PREDICTOR. */
+	size_t head_bytes;
+	void (*put_head)(const struct kvi_coder_job *job, const struct kvi_payload *out,
+	                 uint8_t *to);
+	kvarc_ret (*get_head)(struct kvi_coder_job *job, struct kvi_in *in);
 	/* Codecs with a mask: most words that an element takes in the stream; bits of an element
 	 * that are stored in planes. */
 	unsigned words_each;
@@ -308,8 +314,8 @@ struct kvi_codec {
 /* The row of a codec; of REPEAT, which readers resolve, and of unknown numbers an empty one. */
 const struct kvi_codec *kvi_codec_get(unsigned codec);
 extern const struct kvi_codec kvi_codec_raw, kvi_codec_zstd, kvi_codec_constant, kvi_codec_exponent,
-	kvi_codec_grid, kvi_codec_bytes, kvi_codec_linear, kvi_codec_predicted, kvi_codec_near,
-	kvi_codec_tsc, kvi_codec_vq, kvi_codec_had, kvi_codec_klt, kvi_codec_state;
+	kvi_codec_grid, kvi_codec_bytes, kvi_codec_linear, kvi_codec_model, kvi_codec_predicted,
+	kvi_codec_near, kvi_codec_tsc, kvi_codec_vq, kvi_codec_had, kvi_codec_klt, kvi_codec_state;
 
 /* Whether a linear model is for chunks of this shape; in NULL: there is none. */
 bool kvi_linear_shape(const struct kvi_linear_in *in, const struct kvi_chunk *chunk);

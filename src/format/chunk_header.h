@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "format/codec_ids.h"
 #include "util/shared.h"
 
 /* Sizes of the fixed part of a CHUNK payload and of the rest of a REPEAT chunk. */
@@ -37,6 +38,13 @@ struct kvi_chunk_header {
 /* Writes the fixed part; the values have to be valid. */
 KVI_SHARED void kvi_chunk_header_write(uint8_t out[KVI_CHUNK_HEADER_BYTES],
                                        const struct kvi_chunk_header *header);
+/* Whether the elements of a chunk are those that a model predicts; bytes: of its payload (spec
+ * predicted 2). */
+static inline bool kvi_chunk_predicted_exactly(const struct kvi_chunk_header *header, size_t bytes)
+{
+	return header->codec == KVI_CODEC_PREDICTED &&
+	       bytes == KVI_CHUNK_HEADER_BYTES + KVI_PREDICTED_EXACT;
+}
 /* False: too short, or not valid on its own; codec may be any. */
 bool kvi_chunk_header_parse(struct kvi_chunk_header *header, const uint8_t *payload, size_t bytes);
 

@@ -9,16 +9,17 @@ enum {
 	GUIDED = KVI_CODEC_IS_GUIDED,
 	LINEAR = KVI_CODEC_IS_LINEAR,
 	PARAMS = KVI_CODEC_HAS_PARAMS,
-	STREAMS = KVI_CODEC_HAS_STREAMS
+	STREAMS = KVI_CODEC_HAS_STREAMS,
+	SOURCE = KVI_CODEC_IS_SOURCE
 };
 
 static const struct kvi_codec_id ids[KVI_N_CODECS] = {
-	[KVI_CODEC_RAW] = { "raw", 0 },
-	[KVI_CODEC_ZSTD] = { "zstd", 0 },
-	[KVI_CODEC_CONSTANT] = { "constant", 0 },
+	[KVI_CODEC_RAW] = { "raw", SOURCE },
+	[KVI_CODEC_ZSTD] = { "zstd", SOURCE },
+	[KVI_CODEC_CONSTANT] = { "constant", SOURCE },
 	[KVI_CODEC_REPEAT] = { "repeat", 0 },
-	[KVI_CODEC_EXPONENT] = { "exponent", PARAMS | STREAMS },
-	[KVI_CODEC_GRID] = { "grid", PARAMS | STREAMS },
+	[KVI_CODEC_EXPONENT] = { "exponent", PARAMS | STREAMS | SOURCE },
+	[KVI_CODEC_GRID] = { "grid", PARAMS | STREAMS | SOURCE },
 	[KVI_CODEC_BYTES] = { "bytes", PARAMS | STREAMS },
 	[KVI_CODEC_LINEAR] = { "linear", LINEAR | STREAMS },
 	[KVI_CODEC_MODEL] = { "model", LINEAR | GUIDED | STREAMS },
@@ -28,7 +29,7 @@ static const struct kvi_codec_id ids[KVI_N_CODECS] = {
 	[KVI_CODEC_VQ] = { "vq", LOSSY | PARAMS },
 	[KVI_CODEC_HAD] = { "had", LOSSY | PARAMS },
 	[KVI_CODEC_KLT] = { "klt", LOSSY | LINEAR },
-	[KVI_CODEC_STATE] = { "state", STREAMS },
+	[KVI_CODEC_STATE] = { "state", STREAMS | SOURCE },
 };
 
 kvarc_ret kvarc_codec_info(unsigned number, kvarc_codec *codec)

@@ -36,7 +36,8 @@ enum {
 	KVI_CODEC_IS_GUIDED = 2,  /* a transformer that runs over all tokens predicts its chunks */
 	KVI_CODEC_IS_LINEAR = 4,  /* chunks need a linear model of their tensor, or predictions */
 	KVI_CODEC_HAS_PARAMS = 8, /* chunks have PARAMS of this codec */
-	KVI_CODEC_HAS_STREAMS = 16 /* chunks have a mask and streams (spec rans 4) */
+	KVI_CODEC_HAS_STREAMS = 16, /* chunks have a mask and streams (spec rans 4) */
+	KVI_CODEC_IS_SOURCE = 32 /* chunks of codec state may refer to its chunks (spec state 3) */
 };
 
 /* Name and properties of a codec number. */
@@ -74,6 +75,11 @@ static inline bool kvi_codec_has_params(unsigned codec)
 static inline bool kvi_codec_has_streams(unsigned codec)
 {
 	return kvi_codec_id(codec)->flags & KVI_CODEC_HAS_STREAMS;
+}
+/* Whether a chunk of codec state may refer to one of this codec (spec state 3). */
+static inline bool kvi_state_may_refer(unsigned codec)
+{
+	return kvi_codec_id(codec)->flags & KVI_CODEC_IS_SOURCE;
 }
 
 #endif

@@ -225,9 +225,7 @@ static void observe(struct kvi_decode_job *job, const struct kvi_chunk_header *h
 	kvi_prediction_observe(
 		job->task.segment->prediction, job->task.order_index, job->raw,
 		kvi_feature_slot(job->task.segment->features, job->task.order_index)->f,
-		header->codec == KVI_CODEC_PREDICTED &&
-			job->frame.head.payload_bytes ==
-				KVI_CHUNK_HEADER_BYTES + KVI_PREDICTED_EXACT);
+		kvi_chunk_predicted_exactly(header, job->frame.head.payload_bytes));
 }
 
 /* Codecs linear, model and predicted: the model, and the sources of its prediction. */

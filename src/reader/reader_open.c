@@ -368,10 +368,8 @@ kvarc_ret kvarc_reader_chunk(kvarc_reader *r, uint64_t i, kvarc_chunk_info *chun
 		                     .sequence = c->sequence,
 		                     .payload_bytes = f.head.payload_bytes,
 		                     .frame_bytes = f.bytes,
-		                     .predicted_exactly = h.codec == KVI_CODEC_PREDICTED &&
-		                                          f.head.payload_bytes ==
-		                                                  KVI_CHUNK_HEADER_BYTES +
-		                                                          KVI_PREDICTED_EXACT,
+		                     .predicted_exactly =
+		                             kvi_chunk_predicted_exactly(&h, f.head.payload_bytes),
 		                     .raw_bytes = f.head.decoded_bytes };
 	uint64_t at = c->offset;
 	if (kvi_codec_lossy(h.codec) || h.codec == KVI_CODEC_REPEAT)

@@ -3,8 +3,8 @@
  * linear, model) */
 #include "codecs/coder.h"
 
-/* Most words that an element takes in a stream. */
-enum { LINEAR_WORDS = 3 };
+/* Most words that an element takes in a stream; bytes of the check of the codec model. */
+enum { LINEAR_WORDS = 3, CHECK_BYTES = 8 };
 
 /* A chunk with its model at work. */
 struct linear_work {
@@ -437,6 +437,33 @@ static kvarc_ret decode(struct kvi_coder *coder, const struct kvi_coder_job *job
 
 const struct kvi_codec kvi_codec_linear = {
 	.takes = KVI_TAKES_FLOATS,
+	.words_each = LINEAR_WORDS,
+	.plane_bits = kvi_coded_plane_bits,
+	.encode = encode,
+	.decode = decode,
+};
+
+/* The check of the predicted means (spec model 4). */
+static void put_check(const struct kvi_coder_job *job, const struct kvi_payload *out, uint8_t *to)
+{
+	(void)out;
+	kvi_store64(to, kvi_expected_check(job->linear.in));
+}
+
+/* Whether the predicted means are those that the writer had. */
+static kvarc_ret get_check(struct kvi_coder_job *job, struct kvi_in *in)
+{
+	uint64_t check = kvi_get64(in);
+	if (in->bad)
+		return KVARC_DATA;
+	return check == kvi_expected_check(job->linear.in) ? KVARC_OK : KVARC_PREDICTOR;
+}
+
+const struct kvi_codec kvi_codec_model = {
+	.takes = KVI_TAKES_FLOATS,
+	.head_bytes = CHECK_BYTES,
+	.put_head = put_check,
+	.get_head = get_check,
 	.words_each = LINEAR_WORDS,
 	.plane_bits = kvi_coded_plane_bits,
 	.encode = encode,

@@ -405,8 +405,33 @@ static kvarc_ret decode(struct kvi_coder *coder, const struct kvi_coder_job *job
 	return ret ? ret : kvi_grid_decode(coder, job, &x, in);
 }
 
+/* The reference and the rows of a group. */
+static void put_head(const struct kvi_coder_job *job, const struct kvi_payload *out, uint8_t *to)
+{
+	kvi_store64(to, job->before ? job->request->before_sequence : 0);
+	kvi_store64(to + 8, job->before ? job->request->before_offset : 0);
+	to[16] = (uint8_t)(out->group - 1);
+}
+
+/* The inverse of put_head: job->before stays where the chunk has a reference. */
+static kvarc_ret get_head(struct kvi_coder_job *job, struct kvi_in *in)
+{
+	uint64_t sequence, offset;
+	const uint8_t *head = kvi_get_bytes(in, KVI_STATE_HEAD);
+	if (!head)
+		return KVARC_DATA;
+	job->group = head[16] + 1u;
+	if (kvi_state_reference(head, KVI_STATE_HEAD, &sequence, &offset))
+		return job->before ? KVARC_OK : KVARC_DATA;
+	job->before = NULL;
+	return KVARC_OK;
+}
+
 const struct kvi_codec kvi_codec_state = {
 	.takes = KVI_TAKES_FLOATS,
+	.head_bytes = KVI_STATE_HEAD,
+	.put_head = put_head,
+	.get_head = get_head,
 	.words_each = KVI_GRID_WORDS,
 	.plane_bits = kvi_coded_plane_bits,
 	.side_bytes = side_bytes,
