@@ -205,7 +205,7 @@ static kvarc_ret measure(struct device_cache *cache, const kvarc_common *common,
 	           : kvarc_device_fetch(g->d, c->decoded_data, cache->to.at, c->raw_bytes, NULL);
 }
 
-bool bench_device_run(struct bench_cache *cache, const struct options *options, const char *file,
+bool bench_device_run(struct bench_cache *cache, const struct work_options *work, const char *file,
                       struct gpu *gpu, struct bench_run *run)
 {
 	struct device_cache x = { .c = cache, .gpu = gpu };
@@ -213,7 +213,7 @@ bool bench_device_run(struct bench_cache *cache, const struct options *options, 
 	kvarc_error error;
 	kvarc_ret ret;
 
-	library_common(options, &common, &error);
+	library_common(work, &common, &error);
 	memset(&gpu->error, 0, sizeof gpu->error); /* an error of an earlier call */
 	common.progress = NULL;
 	common.threads = run->threads;

@@ -11,7 +11,7 @@
  * compares. Lowers the times of run (0: none yet); sets its memory of the GPU, its chunks, and
  * those that the host encoded. file: name for messages. false: a message was shown.
  */
-bool bench_device_run(struct bench_cache *cache, const struct options *options, const char *file,
+bool bench_device_run(struct bench_cache *cache, const struct work_options *work, const char *file,
                       struct gpu *gpu, struct bench_run *run);
 
 #endif

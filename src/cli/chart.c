@@ -26,12 +26,12 @@ void chart_text(FILE *file, const char *text)
 	}
 }
 
-static void save(const struct options *options, const char *text, size_t bytes)
+static void save(const char *path, bool force, const char *text, size_t bytes)
 {
 	struct output out;
 	kvarc_sink sink;
 
-	if (!output_open(&out, options->plot, options->force ? OUTPUT_FORCE : 0, 0))
+	if (!output_open(&out, path, force ? OUTPUT_FORCE : 0, 0))
 		return;
 	sink = output_sink(&out);
 	if (sink.write(sink.opaque, text, bytes, 0) != 0) {
@@ -42,7 +42,7 @@ static void save(const struct options *options, const char *text, size_t bytes)
 	}
 }
 
-void chart_write(const struct options *options, void (*draw)(FILE *f, const void *opaque),
+void chart_write(const char *path, bool force, void (*draw)(FILE *f, const void *opaque),
                  const void *opaque)
 {
 	char *text = NULL;
@@ -54,7 +54,7 @@ void chart_write(const struct options *options, void (*draw)(FILE *f, const void
 	if (!f || ferror(f) || fclose(f) != 0)
 		msg_error(NULL, "out of memory");
 	else
-		save(options, text, bytes);
+		save(path, force, text, bytes);
 	free(text);
 }
 

@@ -3,10 +3,9 @@
 #ifndef KVARC_CLI_CHART_H
 #define KVARC_CLI_CHART_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
-
-#include "options.h"
 
 /* A line chart: bits per element on the vertical axis, one position per layer on the horizontal
  * axis. Lengths are SVG user units. The caller owns data and colours. */
@@ -40,8 +39,9 @@ void chart_axis_names(FILE *file, int x, int x_name_y, const char *x_name, int y
                       const char *y_name);
 /* Writes text with XML escaping; control characters are dropped. */
 void chart_text(FILE *file, const char *text);
-/* Writes what draw puts into f to the file options->plot; shows a message when that fails. */
-void chart_write(const struct options *options, void (*draw)(FILE *f, const void *opaque),
+/* Writes what draw puts into f to the file of this path, which force replaces; shows a message when
+ * that fails. */
+void chart_write(const char *path, bool force, void (*draw)(FILE *f, const void *opaque),
                  const void *opaque);
 
 #endif

@@ -69,9 +69,10 @@ static void report_failure(const struct append_job *job, kvarc_ret ret)
 /* RoPE of an archive is that of its first file; level 0 has no use for it. */
 static const char *rope_of(const struct append_job *job)
 {
-	bool search = job->fd < 0 && (job->o->level > 0 || job->o->model || job->o->profiles.n);
+	bool search = job->fd < 0 && (job->o->coding.level > 0 || job->o->coding.model ||
+	                              job->o->coding.profiles.n);
 
-	return job->o->rope || search ? job->o->rope : "none";
+	return job->o->import.rope || search ? job->o->import.rope : "none";
 }
 
 static bool import(struct append_job *job)
@@ -81,15 +82,15 @@ static bool import(struct append_job *job)
 	struct engine_file pages;
 	kvarc_ret ret;
 
-	readers_import_options(job->o, &io, &job->error);
+	readers_import_options(&job->o->work, &job->o->import, &io, &job->error);
 	io.rope = rope_of(job);
 	io.profiles = profiles_given(&io.n_profiles);
-	io.opaque = job->o->opaque;
-	if (!engine_file_options(job->o, job->in.name, &pages, &io) ||
-	    !engine_file_target(job->o, job->in.name, job->o->files[0]))
+	io.opaque = job->o->import.opaque;
+	if (!engine_file_options(&job->o->import, job->in.name, &pages, &io) ||
+	    !engine_file_target(&job->o->import, job->in.name, job->o->files[0]))
 		return false;
-	if (job->o->model && !models_is_folder(job->o)) {
-		if (!input_open(&job->model, job->o->model, true))
+	if (job->o->coding.model && !models_is_folder(job->o->coding.model)) {
+		if (!input_open(&job->model, job->o->coding.model, true))
 			return false;
 		job->model_source = input_source(&job->model);
 		io.model = &job->model_source;
@@ -105,9 +106,9 @@ static bool import(struct append_job *job)
 	                      (const char *[]){ job->in.name, job->archive }, 2))
 		return false;
 	kvarc_import_sizes(job->im, NULL, &job->tensor_bytes);
-	if (!job->o->opaque)
+	if (!job->o->import.opaque)
 		library_warn_import(job->in.name, job->im);
-	return identities_record(job->o, &job->in, job->im, &job->error);
+	return identities_record(&job->o->archive.identity, &job->in, job->im, &job->error);
 }
 
 /* The checkpoint gets the time of the file, or that of SOURCE_DATE_EPOCH. */
@@ -117,27 +118,27 @@ static bool set_options(struct append_job *job)
 	struct timespec t = job->in.mtime;
 	bool set;
 
-	if (job->fd < 0 && keys_given() && !job->o->encrypt) {
+	if (job->fd < 0 && keys_given() && !job->o->keys.encrypt) {
 		msg_error(job->archive, "is new, and a key was given without --encrypt: add "
 		                        "--encrypt, or give no key");
 		return false;
 	}
-	library_common(job->o, &a->writer.common, &job->error);
-	library_parity(job->o, &job->parity, &a->writer);
+	library_common(&job->o->work, &a->writer.common, &job->error);
+	library_parity(&job->o->archive, &job->parity, &a->writer);
 	/* an archive that is there stays as it is: encrypted or not */
 	if (job->fd >= 0)
 		a->reader.keys = a->writer.keys = keys_given();
-	if ((job->fd < 0 && !keys_writer(job->o, false, &a->writer.keys)) ||
+	if ((job->fd < 0 && !keys_writer(&job->o->keys, false, &a->writer.keys)) ||
 	    !times_of_environment(&t, &set) ||
-	    !profiles_writer(job->o, kvarc_import_geometry(job->im), &a->writer))
+	    !profiles_writer(&job->o->coding, kvarc_import_geometry(job->im), false, &a->writer))
 		return false;
 	if ((set || job->in.has_mtime) && t.tv_sec >= 0)
 		a->time = (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-	a->label = job->o->label;
+	a->label = job->o->archive.label;
 	profiles_reader(&a->reader);
 	a->reader.predictor = models_given();
 	a->reader.request_cost = REQUEST_COST;
-	if (job->o->verify)
+	if (job->o->archive.verify)
 		a->writer.flags |= KVARC_WRITE_VERIFY;
 	return true;
 }
@@ -298,7 +299,7 @@ static void append(struct append_job *job)
 	if (there ? extend(job) : create(job)) {
 		report(job);
 		warn_lost(job);
-		profiles_check_weights(job->o, &job->options.writer);
+		profiles_check_weights(job->o->coding.model, &job->options.writer);
 	}
 }
 
@@ -312,20 +313,20 @@ void cmd_append(const struct options *options)
 		msg_error(NULL, "append: give the archive and the file: kvarc append ARCHIVE FILE");
 		return;
 	}
-	if (options->level >= LEVEL_MODEL) {
+	if (options->coding.level >= LEVEL_MODEL) {
 		msg_error(NULL,
 		          "append: at level %d a model goes through all tokens again; append at "
 		          "levels 0 to 3, and use 'kvarc compact' for a smaller archive",
-		          options->level);
+		          options->coding.level);
 		return;
 	}
 	j.archive = options->files[0];
-	if (!profiles_check_level(options, false) ||
+	if (!profiles_check_level(&options->coding, false) ||
 	    !input_open_as(&j.in, options->files[1], true, options->slot_files ? INPUT_SLOT : 0))
 		return;
 	watch_start(&j.watch, &j.in);
 	input_map(&j.in);
-	if (!options->opaque && input_is_archive(&j.in))
+	if (!options->import.opaque && input_is_archive(&j.in))
 		msg_error(j.in.name, "is a kvarc archive; 'kvarc unpack' restores what to append");
 	else
 		append(&j);

@@ -166,7 +166,7 @@ static bool check_limit(struct bench_cache *cache, const struct options *options
 	char needed[32];
 
 	cache->held_bytes = 3 * cache->raw_bytes;
-	if (!options->memlimit || cache->held_bytes + LEAST <= options->memlimit)
+	if (!options->work.memlimit || cache->held_bytes + LEAST <= options->work.memlimit)
 		return true;
 	units_bytes(needed, sizeof(needed), cache->held_bytes + LEAST);
 	msg_error(file,
@@ -296,15 +296,15 @@ static bool open_handles(struct bench_cache *cache, const struct options *option
 	kvarc_ret ret;
 
 	if (input_is_archive(in)) {
-		cache->reader = readers_open(options, in, 0, error);
+		cache->reader = readers_open(&options->work, &options->reading, in, 0, error);
 		if (cache->reader)
 			cache->geometry = kvarc_reader_geometry(cache->reader);
 		return cache->reader != NULL;
 	}
-	readers_import_options(options, &io, error);
+	readers_import_options(&options->work, &options->import, &io, error);
 	io.profiles = profiles_given(&io.n_profiles);
 	io.members = 1; /* compressed ones as well */
-	if (!engine_file_options(options, in->name, &pages, &io))
+	if (!engine_file_options(&options->import, in->name, &pages, &io))
 		return false;
 	*source = input_source(in);
 	ret = kvarc_import_open(&cache->im, source, NULL, &io);
@@ -448,14 +448,14 @@ static bool bench_cache_run(struct bench_cache *cache, const struct options *opt
 	kvarc_ret ret;
 	double start;
 
-	library_common(options, &common, &error);
+	library_common(&options->work, &common, &error);
 	common.allocator = &allocator;
 	common.progress = NULL;
 	common.threads = run->threads;
 	common.overlap = false;
 	common.isa_mask = run->isa_mask;
-	if (options->memlimit) /* check_limit */
-		common.memlimit = options->memlimit - cache->held_bytes;
+	if (options->work.memlimit) /* check_limit */
+		common.memlimit = options->work.memlimit - cache->held_bytes;
 	start = units_now();
 	ret = encode(cache, &common, run);
 	keep_fastest(&run->encode_seconds, units_now() - start);
@@ -533,26 +533,25 @@ static void put_speed(char *out, size_t size, double bytes_per_second)
 
 /* The speed of --link: bits per second, or the speed at which the disk of a folder reads, which is
  * measured and shown. false: a message was shown. */
-static bool bench_link_open(struct bench_link *bench_link, const struct options *options)
+static bool bench_link_open(struct bench_link *bench_link, const char *link)
 {
 	char speed[64];
 
 	memset(bench_link, 0, sizeof(*bench_link));
-	if (!options->link)
+	if (!link)
 		return true;
-	if (paths_is_folder(options->link)) {
-		bench_link->speed = disk_speed(options->link);
+	if (paths_is_folder(link)) {
+		bench_link->speed = disk_speed(link);
 		put_speed(speed, sizeof(speed), bench_link->speed);
 		if (bench_link->speed > 0)
-			msg_note(options->link, "the disk reads %s", speed);
+			msg_note(link, "the disk reads %s", speed);
 		return bench_link->speed > 0;
 	}
-	if (units_parse_bits(options->link, &bench_link->speed))
+	if (units_parse_bits(link, &bench_link->speed))
 		return true;
-	msg_error(NULL,
-	          "bench: '%s' is not a value for --link; give bits per second, such as 100M, "
-	          "1G or 2.5G, or a folder",
-	          options->link);
+	msg_usage("'%s' is not a value for --link; give bits per second, such as 100M, 1G or 2.5G, "
+	          "or a folder",
+	          link);
 	return false;
 }
 
@@ -720,8 +719,8 @@ static void print_verdict(const struct bench_link *bench_link, double prefill)
 static void bench_link_report(struct bench_link *bench_link, const struct options *options,
                               const char *file, const struct bench_cache *cache)
 {
-	const double prefill = options->prefill
-	                               ? (double)tokens_of(cache) / (double)options->prefill
+	const double prefill = options->bench.prefill
+	                               ? (double)tokens_of(cache) / (double)options->bench.prefill
 	                               : 0;
 	char size[32], speed[64], tokens[32];
 
@@ -735,9 +734,9 @@ static void bench_link_report(struct bench_link *bench_link, const struct option
 		msg_put_safe(stdout, msg_name(file));
 		printf(": %s of tensors, %s tokens, over %s, %u thread%s, fastest of %u, times in "
 		       "ms\n%-7s  %9s  %9s  %9s  %9s  %9s  %9s\n",
-		       size, units_count(tokens, tokens_of(cache)), speed, options->threads,
-		       options->threads == 1 ? "" : "s", options->repeat, "level", "size", "encode",
-		       "transfer", "decode", "restore", "piped");
+		       size, units_count(tokens, tokens_of(cache)), speed, options->work.threads,
+		       options->work.threads == 1 ? "" : "s", options->bench.repeat, "level",
+		       "size", "encode", "transfer", "decode", "restore", "piped");
 	}
 	for (size_t i = 0; i < bench_link->n; i++)
 		report_row(options, file, bench_link, &bench_link->rows[i]);
@@ -774,7 +773,7 @@ static void bench_report(const struct options *options, const char *file,
 		report_u64(&r, "device_chunks", run->chunks);
 		report_u64(&r, "host_chunks", run->host_chunks);
 	}
-	report_u64(&r, "repeat", options->repeat);
+	report_u64(&r, "repeat", options->bench.repeat);
 	report_print(&r, run->tier ? "{tier:-12}" : "{level:5}");
 	report_print(&r, "  {isa:-7} {threads:7}  {encode_bytes_per_second:11R}  "
 	                 "{decode_bytes_per_second:11R}  {bits_per_element:8.3f}  {.ratio:7.3fx}  "
@@ -788,7 +787,7 @@ static void bench_report(const struct options *options, const char *file,
 static bool run_one(const struct options *options, const char *file, struct bench_cache *cache,
                     struct bench_run run)
 {
-	for (unsigned i = 0; i < options->repeat; i++) {
+	for (unsigned i = 0; i < options->bench.repeat; i++) {
 		if (!bench_cache_run(cache, options, file, &run))
 			return false;
 	}
@@ -802,11 +801,11 @@ static bool run_threads(const struct options *options, const char *file, struct 
 {
 	long cores = sysconf(_SC_NPROCESSORS_ONLN);
 
-	run.threads = options->threads_given ? options->threads : 1;
+	run.threads = options->work.threads_given ? options->work.threads : 1;
 	if (!run_one(options, file, cache, run))
 		return false;
 	run.threads = (unsigned)cores;
-	return options->threads_given || cores < 2 || run_one(options, file, cache, run);
+	return options->work.threads_given || cores < 2 || run_one(options, file, cache, run);
 }
 
 static bool run_sets(const struct options *options, const char *file, struct bench_cache *cache,
@@ -816,8 +815,8 @@ static bool run_sets(const struct options *options, const char *file, struct ben
 		                         KVARC_ISA_SCALAR };
 	uint32_t wanted = kvarc_isa_available();
 
-	if (options->isa_mask)
-		wanted &= options->isa_mask;
+	if (options->work.isa_mask)
+		wanted &= options->work.isa_mask;
 	for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++) {
 		run.isa_mask = sets[i];
 		if ((wanted & sets[i]) && !run_threads(options, file, cache, run))
@@ -833,8 +832,8 @@ static bool is_measured(const struct options *options, const struct bench_cache 
 	*run = (struct bench_run){ .level = level };
 	if (level > 1)
 		run->profile = profiles_fitting(level, cache->geometry);
-	if (options->level_given)
-		return level == options->level;
+	if (options->coding.level_given)
+		return level == options->coding.level;
 	return level != LEVEL_PREDICTED && /* as level 7, a little slower */
 	       (level <= 1 || run->profile) && (level < LEVEL_MODEL || models_given());
 }
@@ -857,16 +856,16 @@ static bool run_device(const struct options *options, const char *file, struct b
 {
 	char name[32];
 
-	snprintf(name, sizeof(name), "cuda:%" PRIu64, options->device);
+	snprintf(name, sizeof(name), "cuda:%" PRIu64, options->device.number);
 	for (int level = 0; level <= KVARC_LEVEL_MAX; level++) {
 		struct bench_run run;
 
 		if (!is_measured(options, cache, level, &run))
 			continue;
 		run.device = name;
-		run.threads = options->threads;
-		for (unsigned i = 0; i < options->repeat; i++)
-			if (!bench_device_run(cache, options, file, gpu, &run))
+		run.threads = options->work.threads;
+		for (unsigned i = 0; i < options->bench.repeat; i++)
+			if (!bench_device_run(cache, &options->work, file, gpu, &run))
 				return false;
 		bench_report(options, file, cache, &run);
 		msg_flush();
@@ -883,9 +882,9 @@ static bool run_link(const struct options *options, const char *file, struct ben
 	for (int level = 0; level <= KVARC_LEVEL_MAX; level++) {
 		if (!is_measured(options, cache, level, &run))
 			continue;
-		run.isa_mask = options->isa_mask;
-		run.threads = options->threads;
-		for (unsigned i = 0; i < options->repeat; i++) {
+		run.isa_mask = options->work.isa_mask;
+		run.threads = options->work.threads;
+		for (unsigned i = 0; i < options->bench.repeat; i++) {
 			if (!bench_cache_run(cache, options, file, &run))
 				return false;
 		}
@@ -916,9 +915,9 @@ static void print_title(const char *file, const struct bench_cache *cache,
 
 	units_bytes(size, sizeof(size), cache->raw_bytes);
 	msg_put_safe(stdout, msg_name(file));
-	printf(": %s of tensors, in memory, fastest of %u\n", size, options->repeat);
-	printf("%*s  %-7s %7s  %11s  %11s  %8s  %7s  %9s\n", options->tiers.n ? -12 : 5,
-	       options->tiers.n ? "tier" : "level", "kernels", "threads", "encode", "decode",
+	printf(": %s of tensors, in memory, fastest of %u\n", size, options->bench.repeat);
+	printf("%*s  %-7s %7s  %11s  %11s  %8s  %7s  %9s\n", options->lossy.tiers.n ? -12 : 5,
+	       options->lossy.tiers.n ? "tier" : "level", "kernels", "threads", "encode", "decode",
 	       "bits/el.", "ratio", "memory");
 }
 
@@ -928,11 +927,12 @@ void cmd_bench(const struct options *options)
 	struct bench_link link;
 	struct gpu gpu;
 
-	if (!paths_check_reading(options) || !profiles_check_level(options, false))
+	if (!paths_check_reading(options) || !profiles_check_level(&options->coding, false))
 		return;
-	if (!bench_link_open(&link, options))
+	if (!bench_link_open(&link, options->bench.link))
 		return;
-	if (!tiers_parse(&tiers, options) || !gpu_open(&gpu, options)) {
+	if (!tiers_parse(&tiers, &options->lossy.tiers) ||
+	    !gpu_open(&gpu, &options->device, &options->work)) {
 		tiers_free(&tiers);
 		return;
 	}
@@ -941,9 +941,9 @@ void cmd_bench(const struct options *options)
 
 		if (!bench_cache_load(&c, options, options->files[i]))
 			continue;
-		if (!options->json && !options->link)
+		if (!options->json && !options->bench.link)
 			print_title(options->files[i], &c, options);
-		if (options->link)
+		if (options->bench.link)
 			run_link(options, options->files[i], &c, &link);
 		else if (tiers.n)
 			run_tiers(options, options->files[i], &c, &tiers);

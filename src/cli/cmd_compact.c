@@ -63,21 +63,21 @@ static void compact(const struct options *options, struct input *in, kvarc_reade
 	bool ok = true;
 
 	/* Both handles share one error: only one of them fails. */
-	library_common(options, &wo.common, error);
+	library_common(&options->work, &wo.common, error);
 	if (kvarc_reader_get_info(r, &info) != KVARC_OK ||
-	    !keys_writer(options, info.encrypted, &wo.keys) ||
-	    !profiles_writer(options, kvarc_reader_geometry(r), &wo) ||
+	    !keys_writer(&options->keys, info.encrypted, &wo.keys) ||
+	    !profiles_writer(&options->coding, kvarc_reader_geometry(r), false, &wo) ||
 	    !output_open(&out, options->output, options->force ? OUTPUT_FORCE : 0,
 	                 wo.keys ? 0600 : in->mode))
 		return;
-	if (options->verify)
+	if (options->archive.verify)
 		wo.flags |= KVARC_WRITE_VERIFY;
-	if (options->streamable || out.direct)
+	if (options->archive.streamable || out.direct)
 		wo.flags |= KVARC_WRITE_STREAMABLE;
-	library_parity(options, &parity, &wo);
+	library_parity(&options->archive, &parity, &wo);
 	sink = output_sink(&out);
 	progress_start(in->name, KVARC_UNKNOWN);
-	if (compact_wants_states(options))
+	if (compact_wants_states(options->keep_states))
 		ok = compact_states(options, in, r, &out, &wo, &stats);
 	else
 		ret = kvarc_compact(r, &sink, &wo, &stats);
@@ -89,7 +89,7 @@ static void compact(const struct options *options, struct input *in, kvarc_reade
 	} else if (output_commit(&out)) {
 		library_warn_state(in->name, &info, library_tokens(r));
 		report(options, in->name, &info, &stats, units_now() - start);
-		profiles_check_weights(options, &wo);
+		profiles_check_weights(options->coding.model, &wo);
 	}
 }
 
@@ -104,15 +104,15 @@ static bool is_same_file(const struct input *in, const char *output)
 void cmd_compact(const struct options *options)
 {
 	if (options->n_files > 1) {
-		msg_error(NULL, "compact: give one archive");
+		msg_usage("give one archive");
 		return;
 	}
-	if (!paths_check_operands(options) || !profiles_check_level(options, false))
+	if (!paths_check_operands(options) || !profiles_check_level(&options->coding, false))
 		return;
-	if (compact_wants_states(options) &&
-	    (options->level >= LEVEL_MODEL || paths_to_stdout(options))) {
-		msg_error(NULL, "compact: several checkpoints are written at levels 0 to 3 to a "
-		                "file; --keep last is for levels 4 to 8 and for standard output");
+	if (compact_wants_states(options->keep_states) &&
+	    (options->coding.level >= LEVEL_MODEL || paths_to_stdout(options))) {
+		msg_usage("several checkpoints are written at levels 0 to 3 to a file; --keep last "
+		          "is for levels 4 to 8 and for standard output");
 		return;
 	}
 	if (paths_is_folder(options->output)) {
@@ -131,7 +131,7 @@ void cmd_compact(const struct options *options)
 		return;
 	}
 	watch_start(&watch, &in);
-	kvarc_reader *r = readers_open(options, &in, 0, &error);
+	kvarc_reader *r = readers_open(&options->work, &options->reading, &in, 0, &error);
 	if (r)
 		compact(options, &in, r, &error, &watch);
 	kvarc_reader_close(&r);

@@ -55,7 +55,7 @@ static bool writer_options(const struct options *options, const kvarc_geometry *
 		    t->layer - range->layer0 < range->n_layers)
 			tensors[g.n_tensors++] = *t;
 	}
-	done = profiles_writer(options, &g, wo);
+	done = profiles_writer(&options->coding, &g, false, wo);
 	free(tensors);
 	return done;
 }
@@ -74,24 +74,24 @@ static void cut(const struct options *options, struct input *in, kvarc_reader *r
 	kvarc_ret ret;
 
 	(void)first;
-	if (!ranges_from_options(options, in->name, r, &range))
+	if (!ranges_from_options(&options->extract, in->name, r, &range))
 		return;
 	if (kvarc_reader_get_info(r, &info) != KVARC_OK ||
-	    !keys_writer(options, info.encrypted, &wo.keys) ||
+	    !keys_writer(&options->keys, info.encrypted, &wo.keys) ||
 	    !output_open(&out, options->output, options->force ? OUTPUT_FORCE : 0,
 	                 wo.keys ? 0600 : in->mode))
 		return;
 	/* Both handles share one error: only one of them fails. */
-	library_common(options, &wo.common, error);
+	library_common(&options->work, &wo.common, error);
 	if (!writer_options(options, kvarc_reader_geometry(r), &range, &wo)) {
 		output_abort(&out);
 		return;
 	}
-	if (options->verify)
+	if (options->archive.verify)
 		wo.flags |= KVARC_WRITE_VERIFY;
-	if (options->streamable || out.direct)
+	if (options->archive.streamable || out.direct)
 		wo.flags |= KVARC_WRITE_STREAMABLE;
-	library_parity(options, &parity, &wo);
+	library_parity(&options->archive, &parity, &wo);
 	sink = output_sink(&out);
 	progress_start(in->name, KVARC_UNKNOWN);
 	ret = kvarc_cut(r, &range, &sink, &wo, &stats);
@@ -101,21 +101,21 @@ static void cut(const struct options *options, struct input *in, kvarc_reader *r
 		output_abort(&out);
 	} else if (output_commit(&out)) {
 		report(options, in->name, r, &stats, units_now() - start);
-		profiles_check_weights(options, &wo);
+		profiles_check_weights(options->coding.model, &wo);
 	}
 }
 
 void cmd_cut(const struct options *options)
 {
 	if (options->n_files > 1) {
-		msg_error(NULL, "cut: give one archive");
+		msg_usage("give one archive");
 		return;
 	}
-	if (options->to) {
+	if (options->extract.to) {
 		cmd_unpack_to(options);
 		return;
 	}
-	if (!paths_check_operands(options) || !profiles_check_level(options, false))
+	if (!paths_check_operands(options) || !profiles_check_level(&options->coding, false))
 		return;
 	if (paths_is_folder(options->output)) {
 		msg_error(options->output, "is a folder; give a file name with -o");

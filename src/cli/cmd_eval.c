@@ -100,13 +100,13 @@ static bool take_cache(struct eval_file *file, const struct options *options, st
 	bool ok = false;
 
 	if (input_is_archive(in)) {
-		r = readers_open(options, in, 0, &error);
+		r = readers_open(&options->work, &options->reading, in, 0, &error);
 		ok = r && take_track(file, r, NULL, &error, in);
 		file->dtype = r ? dtype_of(kvarc_reader_geometry(r)) : 0;
 		kvarc_reader_close(&r);
 		return ok;
 	}
-	readers_import_options(options, &io, &error);
+	readers_import_options(&options->work, &options->import, &io, &error);
 	if (kvarc_import_open(&im, &source, paths_base(in->name), &io) == KVARC_OK &&
 	    kvarc_import_tokens(im, 0) && kvarc_import_geometry(im)->n_tensors)
 		ok = take_track(file, NULL, im, &error, in);
@@ -168,11 +168,11 @@ static bool choose(struct eval_texts *texts, size_t wanted)
 	return true;
 }
 
-/* options->sequences of options->prefix + options->continuation tokens, fewer if there are no
+/* Takes eval.sequences sequences of eval.prefix + eval.continuation tokens, fewer if there are no
  * more: of all files alike, and from all over each of them. false: a message was shown. */
 static bool eval_texts_read(struct eval_texts *texts, const struct options *options)
 {
-	size_t length = (size_t)(options->prefix + options->continuation);
+	size_t length = (size_t)(options->eval.prefix + options->eval.continuation);
 
 	texts->n_files = options->n_files;
 	texts->files = calloc(options->n_files + 1, sizeof(*texts->files));
@@ -187,16 +187,15 @@ static bool eval_texts_read(struct eval_texts *texts, const struct options *opti
 			return false;
 		texts->dtype = texts->dtype ? texts->dtype : texts->files[i].dtype;
 	}
-	if (!choose(texts, (size_t)options->sequences))
+	if (!choose(texts, (size_t)options->eval.sequences))
 		return false;
 	if (texts->n == 0)
-		msg_error(NULL,
-		          "eval: no sequence of %zu tokens: give more text, or "
-		          "a smaller --prefix or --continue",
+		msg_usage("no sequence of %zu tokens: give more text, or a smaller --prefix or "
+		          "--continue",
 		          length);
-	else if (texts->n < options->sequences)
+	else if (texts->n < options->eval.sequences)
 		msg_warning(NULL, "only %zu sequences of %zu tokens, not %zu", texts->n, length,
-		            (size_t)options->sequences);
+		            (size_t)options->eval.sequences);
 	return texts->n > 0;
 }
 
@@ -238,8 +237,8 @@ static void report_sequence(struct report *r, const struct eval_run *run,
 	report_u64(r, "kept_tokens", x->kept_tokens);
 	report_u64(r, "archive_bytes", x->archive_bytes);
 	report_real(r, "bits_per_element", 8 * (double)x->archive_bytes / (double)x->elements, 4);
-	if (run->o->max_kl > 0)
-		report_bool(r, "passes", kvarc_eval_passes(x, run->o->max_kl));
+	if (run->o->lossy.max_kl > 0)
+		report_bool(r, "passes", kvarc_eval_passes(x, run->o->lossy.max_kl));
 	report_end(r);
 }
 
@@ -257,8 +256,8 @@ static void report_tier(struct report *r, const struct eval_run *run,
 	report_string(r, "type", "tier");
 	report_string(r, "tier", column->name);
 	report_u64(r, "sequences", s->sequences);
-	report_u64(r, "prefix", o->prefix);
-	report_u64(r, "continuation", o->continuation);
+	report_u64(r, "prefix", o->eval.prefix);
+	report_u64(r, "continuation", o->eval.continuation);
 	report_string(r, "dtype", kvarc_dtype_name(run->dtype));
 	report_real(r, "bits_per_element", bits, 4);
 	report_real(r, ".bits", bits > 0 ? bits : NAN, 0);
@@ -280,7 +279,7 @@ static void report_tier(struct report *r, const struct eval_run *run,
 	report_real(r, "delta_nll", s->delta_nll, DIGITS);
 	report_u64(r, "diverging", s->diverging);
 	report_string(r, ".diverging", diverging);
-	if (o->max_kl > 0)
+	if (o->lossy.max_kl > 0)
 		report_u64(r, "failed", column->failed);
 	report_u64(r, "seed", EVAL_SEED);
 	report_print(r, "{tier:-16} {.bits:8.3f} {ratio:7.2fx}  {mean_kl:9.3g} {.interval:19} "
@@ -297,7 +296,7 @@ static void print_title(const struct eval_run *r)
 	printf(" (%s, %" PRIu32 " layers of %" PRIu32 " x %" PRIu32 "): %zu "
 	       "sequence%s of %" PRIu64 " + %" PRIu64 " tokens, caches of %s\n",
 	       m->arch, m->layers, m->heads, m->channels, r->texts.n, r->texts.n == 1 ? "" : "s",
-	       r->o->prefix, r->o->continuation, kvarc_dtype_name(r->dtype));
+	       r->o->eval.prefix, r->o->eval.continuation, kvarc_dtype_name(r->dtype));
 	printf("%-16s %8s %7s  %9s %19s %9s %5s %9s %9s %6s %8s %8s\n", "tier", "bits/el.", "ratio",
 	       "mean KL", "95 % interval", "worst", "no.", "p99", "max", "top-1", "+NLL",
 	       "diverge");
@@ -356,7 +355,8 @@ static kvarc_score kind_of(const struct eval_run *r)
 {
 	for (size_t i = 0; i < r->tiers.n; i++) {
 		if (scores_wanted(&r->tiers.list[i].lossy))
-			return r->o->scores ? scores_kind(r->o) : KVARC_SCORE_H2O;
+			return r->o->lossy.scores ? scores_kind(r->o->lossy.scores)
+			                          : KVARC_SCORE_H2O;
 	}
 	return KVARC_SCORE_NONE;
 }
@@ -367,18 +367,18 @@ static bool open_eval(struct running *running)
 	kvarc_eval_options eo = KVARC_EVAL_OPTIONS_INIT;
 	kvarc_ret ret;
 
-	library_common(o, &eo.common, &running->error);
+	library_common(&o->work, &eo.common, &running->error);
 	eo.common.progress = update;
 	eo.common.progress_opaque = running;
 	eo.predictor = models_given();
-	eo.arithmetic = (kvarc_arithmetic)o->arithmetic;
+	eo.arithmetic = (kvarc_arithmetic)o->coding.arithmetic;
 	eo.dtype = running->r.dtype;
-	eo.prefix = (uint32_t)o->prefix;
-	eo.continuation = (uint32_t)o->continuation;
+	eo.prefix = (uint32_t)o->eval.prefix;
+	eo.continuation = (uint32_t)o->eval.continuation;
 	eo.scores = kind_of(&running->r);
 	ret = kvarc_eval_open(&running->eval, &eo);
 	if (ret != KVARC_OK)
-		library_error(o->model, ret, &running->error, NULL, NULL);
+		library_error(o->coding.model, ret, &running->error, NULL, NULL);
 	return ret == KVARC_OK;
 }
 
@@ -386,7 +386,7 @@ static bool open_eval(struct running *running)
 static bool open_columns(struct running *running)
 {
 	struct eval_run *r = &running->r;
-	size_t n = r->texts.n, tokens = (size_t)r->o->continuation;
+	size_t n = r->texts.n, tokens = (size_t)r->o->eval.continuation;
 
 	r->n_columns = KVARC_EVAL_CHECKS + r->tiers.n;
 	r->columns = calloc(r->n_columns, sizeof(*r->columns));
@@ -439,7 +439,7 @@ static bool run_all(struct running *running)
 
 	if (!ok)
 		msg_error(NULL, "out of memory");
-	progress_start(r->o->model, KVARC_UNKNOWN);
+	progress_start(r->o->coding.model, KVARC_UNKNOWN);
 	progress_unit("tokens");
 	for (size_t i = 0; i < r->texts.n && ok; i++)
 		ok = run_sequence(running, i, row);
@@ -460,8 +460,8 @@ static bool summarise(struct running *running)
 			msg_error(NULL, "out of memory");
 			return false;
 		}
-		for (size_t i = 0; i < r->texts.n && r->o->max_kl > 0; i++)
-			k->failed += !kvarc_eval_passes(&k->results[i], r->o->max_kl);
+		for (size_t i = 0; i < r->texts.n && r->o->lossy.max_kl > 0; i++)
+			k->failed += !kvarc_eval_passes(&k->results[i], r->o->lossy.max_kl);
 	}
 	return true;
 }
@@ -470,7 +470,7 @@ static bool summarise(struct running *running)
 static void judge(struct running *running)
 {
 	const struct eval_run *r = &running->r;
-	kvarc_ret ret = kvarc_eval_trusted(running->eval, r->o->max_kl);
+	kvarc_ret ret = kvarc_eval_trusted(running->eval, r->o->lossy.max_kl);
 
 	msg_flush();
 	if (ret != KVARC_OK)
@@ -479,7 +479,7 @@ static void judge(struct running *running)
 		if (r->columns[c].failed)
 			msg_error(r->columns[c].name,
 			          "%zu of %zu sequences do not pass --max-kl %g",
-			          r->columns[c].failed, r->texts.n, r->o->max_kl);
+			          r->columns[c].failed, r->texts.n, r->o->lossy.max_kl);
 	}
 }
 
@@ -487,7 +487,7 @@ static void run(struct running *running)
 {
 	struct eval_run *r = &running->r;
 
-	if (!tiers_parse(&r->tiers, r->o) || !eval_texts_read(&r->texts, r->o))
+	if (!tiers_parse(&r->tiers, &r->o->lossy.tiers) || !eval_texts_read(&r->texts, r->o))
 		return;
 	r->dtype = r->o->dtype_given || !r->texts.dtype ? r->o->dtype : r->texts.dtype;
 	if (!open_columns(running) || !open_eval(running) || !run_all(running) ||
@@ -505,8 +505,8 @@ static bool check(const struct options *options)
 {
 	if (!paths_check_reading(options))
 		return false;
-	if (options->scores && !scores_kind(options)) {
-		msg_error(NULL, "eval: --scores is h2o or surprisal");
+	if (options->lossy.scores && !scores_kind(options->lossy.scores)) {
+		msg_usage("--scores is h2o or surprisal");
 		return false;
 	}
 	return !options->plot || output_check(options->plot, options->force);

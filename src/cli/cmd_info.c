@@ -104,10 +104,10 @@ static void report(const struct options *options, const char *file, const struct
 /* Every --identity must match. */
 static void demand(const struct options *options, const char *file, kvarc_reader *r)
 {
-	for (size_t i = 0; i < options->identity.n; i++) {
-		const char *wanted = strchr(options->identity.p[i], '=') + 1;
-		char *key = strndup(options->identity.p[i],
-		                    (size_t)(wanted - 1 - options->identity.p[i]));
+	for (size_t i = 0; i < options->archive.identity.n; i++) {
+		const char *wanted = strchr(options->archive.identity.p[i], '=') + 1;
+		char *key = strndup(options->archive.identity.p[i],
+		                    (size_t)(wanted - 1 - options->archive.identity.p[i]));
 		const char *value = key ? kvarc_reader_identity(r, key) : NULL;
 
 		if (!key)
@@ -122,7 +122,7 @@ static void demand(const struct options *options, const char *file, kvarc_reader
 
 static void info_profile(const struct options *options, struct input *in, bool first)
 {
-	kvarc_profile *p = profiles_read(options, in);
+	kvarc_profile *p = profiles_read(&options->work, in);
 
 	if (p && (options->json || msg_level() >= 0)) {
 		printf("%s", first || options->json ? "" : "\n");
@@ -145,7 +145,7 @@ static void plot(const struct options *options, const struct input *in, const st
 		stages_free(&stages);
 	}
 	if (ret == KVARC_OK || stages.n == 0)
-		plot_write(options, in->name, shape, &stages, r);
+		plot_write(options->plot, options->force, in->name, shape, &stages, r);
 	if (ret == KVARC_DATA || ret == KVARC_IO)
 		library_error(in->name, ret, error, in, NULL);
 	stages_free(&stages);
@@ -175,7 +175,7 @@ static kvarc_reader *open_archive(const struct options *options, struct input *i
 	kvarc_reader *r = NULL;
 	kvarc_ret ret;
 
-	library_common(options, &ro.common, error);
+	library_common(&options->work, &ro.common, error);
 	ret = readers_open_with(in, &ro, &r);
 	if (ret == KVARC_AUTH)
 		info_envelope(options, in, error, first);
@@ -234,7 +234,7 @@ void cmd_info(const struct options *options)
 	if (!paths_check_reading(options))
 		return;
 	if (options->plot && options->n_files > 1) {
-		msg_error(NULL, "info: --plot draws one archive");
+		msg_usage("--plot draws one archive");
 		return;
 	}
 	if (options->plot && !output_check(options->plot, options->force))

@@ -37,7 +37,7 @@ void cmd_keygen(const struct options *options)
 	int fd;
 
 	if (options->n_files > 1) {
-		msg_error(NULL, "keygen: give one file");
+		msg_usage("give one file");
 		return;
 	}
 	if (!make_key(line)) {

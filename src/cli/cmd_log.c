@@ -78,7 +78,7 @@ void cmd_log(const struct options *options)
 	if (!paths_check_operands(options))
 		return;
 	if (options->plot && options->n_files > 1)
-		msg_error(NULL, "log: --plot draws one archive");
+		msg_usage("--plot draws one archive");
 	else if (!options->plot ||
 	         output_check(options->plot, options->force)) /* done before the work */
 		readers_each(options, true, 0, log_one);

@@ -56,9 +56,10 @@ struct pack_job {
  * the rest. */
 static const char *rope_of(const struct options *options)
 {
-	bool for_free = options->model || options->profiles.n;
+	bool for_free = options->coding.model || options->coding.profiles.n;
 
-	return options->rope || options->level > 0 || for_free ? options->rope : "none";
+	return options->import.rope || options->coding.level > 0 || for_free ? options->import.rope
+	                                                                     : "none";
 }
 
 /* Read errors follow from a change of the source: the message is about the change. */
@@ -94,15 +95,15 @@ static bool import(struct pack_job *job)
 	struct engine_file pages;
 	kvarc_ret ret;
 
-	readers_import_options(o, &io, &job->error);
+	readers_import_options(&o->work, &o->import, &io, &job->error);
 	io.rope = rope_of(o);
 	io.profiles = profiles_given(&io.n_profiles);
-	io.opaque = o->opaque;
-	io.members = o->members;
-	if (!engine_file_options(o, job->in.name, &pages, &io))
+	io.opaque = o->import.opaque;
+	io.members = o->import.members;
+	if (!engine_file_options(&o->import, job->in.name, &pages, &io))
 		return false;
-	if (o->model && !models_is_folder(o)) {
-		if (!input_open(&job->model, o->model, true))
+	if (o->coding.model && !models_is_folder(o->coding.model)) {
+		if (!input_open(&job->model, o->coding.model, true))
 			return false;
 		job->model_source = input_source(&job->model);
 		io.model = &job->model_source;
@@ -117,9 +118,9 @@ static bool import(struct pack_job *job)
 	                      (const char *[]){ job->in.name, job->target }, 2))
 		return false;
 	kvarc_import_sizes(job->im, &job->raw_bytes, &job->tensor_bytes);
-	if (!o->opaque)
+	if (!o->import.opaque)
 		library_warn_import(job->in.name, job->im);
-	if (kvarc_import_members(job->im) && (o->opaque || !kvarc_import_note(job->im)))
+	if (kvarc_import_members(job->im) && (o->import.opaque || !kvarc_import_note(job->im)))
 		msg_note(job->in.name, "its %zu files come back, the container itself does not",
 		         kvarc_import_members(job->im));
 	return true;
@@ -132,10 +133,10 @@ static bool fit(struct pack_job *job, kvarc_writer_options *wo)
 	progress_start(job->in.name, job->tensor_bytes);
 	progress_phase("fitting");
 	progress_unit("");
-	bool predicts = job->o->level >= LEVEL_MODEL;
-	kvarc_ret ret = kvarc_train_import(&job->fitted, job->im, job->o->level,
-	                                   predicts ? job->o->model : NULL,
-	                                   predicts ? job->o->blind : 0, &wo->common);
+	bool predicts = job->o->coding.level >= LEVEL_MODEL;
+	kvarc_ret ret = kvarc_train_import(&job->fitted, job->im, job->o->coding.level,
+	                                   predicts ? job->o->coding.model : NULL,
+	                                   predicts ? job->o->coding.blind : 0, &wo->common);
 	progress_stop();
 	if (ret != KVARC_OK && ret != KVARC_MEMLIMIT) {
 		library_error(job->in.name, ret, &job->error, &job->in, NULL);
@@ -145,7 +146,7 @@ static bool fit(struct pack_job *job, kvarc_writer_options *wo)
 	if (job->fitted) {
 		wo->level = profiles_highest_level(job->fitted);
 		if (wo->level == LEVEL_MODELS)
-			wo->level = KVARC_LEVEL(job->o->level);
+			wo->level = KVARC_LEVEL(job->o->coding.level);
 		wo->profile = job->fitted;
 		wo->profile_name = KVARC_PROFILE_NAME_FITTED;
 		wo->flags |= KVARC_WRITE_EMBED_PROFILE;
@@ -166,7 +167,7 @@ static bool fit(struct pack_job *job, kvarc_writer_options *wo)
 
 static bool codes_ids(const struct options *options)
 {
-	return options->token_ids == 1 + KVARC_TOKEN_IDS_MODEL;
+	return options->archive.token_ids == 1 + KVARC_TOKEN_IDS_MODEL;
 }
 
 static void report_gate(const struct pack_job *job, const kvarc_gate_result *r, bool passed)
@@ -177,7 +178,7 @@ static void report_gate(const struct pack_job *job, const kvarc_gate_result *r, 
 		snprintf(limit, sizeof(limit), "an error of %g", job->max_error);
 		snprintf(found, sizeof(found), "error of attention %.2g", r->worst_error);
 	} else {
-		snprintf(limit, sizeof(limit), "a KL of %g", job->o->max_kl);
+		snprintf(limit, sizeof(limit), "a KL of %g", job->o->lossy.max_kl);
 		snprintf(found, sizeof(found), "KL %.2g", r->eval.mean_kl);
 	}
 	if (r->raised || r->unchanged)
@@ -200,11 +201,9 @@ static bool pass_gate(struct pack_job *job, kvarc_writer_options *wo)
 	kvarc_ret ret;
 
 	go.common = wo->common;
-	if (!job->o->memlimit) /* needs memory for the model and the cache */
-		go.common.memlimit = 0;
 	go.predictor = models_given();
 	go.writer = wo;
-	go.max_kl = job->o->max_kl;
+	go.max_kl = job->o->lossy.max_kl;
 	go.max_error = job->max_error;
 	progress_start(job->in.name, KVARC_UNKNOWN);
 	progress_phase("measuring");
@@ -226,19 +225,22 @@ static bool choose_profile(struct pack_job *job, kvarc_writer_options *wo)
 {
 	bool ok = true;
 
-	if (job->o->tiers.n) {
+	if (job->o->lossy.tiers.n) {
 		wo->lossy = &job->tier;
-		wo->level = job->o->level_given ? job->o->level : 1;
-		ok = profiles_tier(job->o, &job->tier, kvarc_import_geometry(job->im), wo);
+		wo->level = job->o->coding.level_given ? job->o->coding.level : 1;
+		ok = profiles_tier(&job->tier, kvarc_import_geometry(job->im), wo);
+		if (wo->profile && job->o->coding.embed_profile)
+			wo->flags |= KVARC_WRITE_EMBED_PROFILE;
 		if (ok && scores_wanted(&job->tier))
 			ok = scores_rate(job->o, job->in.name, job->im, &wo->common, &job->tier,
 			                 &job->token_rates);
-		if (ok && (job->o->max_kl > 0 || job->max_error > 0))
+		if (ok && (job->o->lossy.max_kl > 0 || job->max_error > 0))
 			ok = pass_gate(job, wo);
 	} else {
-		ok = profiles_fit_wanted(job->o)
+		ok = profiles_fit_wanted(&job->o->coding)
 		             ? fit(job, wo)
-		             : profiles_writer(job->o, kvarc_import_geometry(job->im), wo);
+		             : profiles_writer(&job->o->coding, kvarc_import_geometry(job->im),
+		                               true, wo);
 	}
 	if (codes_ids(job->o) && wo->level >= LEVEL_MODEL)
 		wo->token_ids = KVARC_TOKEN_IDS_MODEL;
@@ -253,18 +255,18 @@ static bool pack(struct pack_job *job)
 	kvarc_sink sink;
 	kvarc_ret ret;
 
-	library_common(o, &wo.common, &job->error);
+	library_common(&o->work, &wo.common, &job->error);
 	if (!choose_profile(job, &wo)) {
 		output_abort(&job->out);
 		return false;
 	}
-	if (o->verify || o->remove)
+	if (o->archive.verify || o->remove)
 		wo.flags |= KVARC_WRITE_VERIFY;
 	/* An archive that goes down a pipe must be readable from one. */
-	if (o->streamable || job->out.direct)
+	if (o->archive.streamable || job->out.direct)
 		wo.flags |= KVARC_WRITE_STREAMABLE;
 	wo.keys = job->keys;
-	library_parity(o, &parity, &wo);
+	library_parity(&o->archive, &parity, &wo);
 	sink = output_sink(&job->out);
 	progress_start(job->in.name, job->tensor_bytes);
 	job->tokens = wo.level < LEVEL_MODEL ? 0 : models_tokens(NULL, job->im);
@@ -293,7 +295,7 @@ static bool pack(struct pack_job *job)
 		msg_warning(job->in.name,
 		            "no model predicts it (level %d): its token ids are stored",
 		            job->level);
-	profiles_check_weights(o, &wo);
+	profiles_check_weights(o->coding.model, &wo);
 	return true;
 }
 
@@ -345,7 +347,7 @@ static bool open_target(struct pack_job *job)
 		return false;
 	}
 	/* Checks the target before the work, not after it. */
-	if (!engine_file_target(o, job->in.name, job->target) ||
+	if (!engine_file_target(&o->import, job->in.name, job->target) ||
 	    !output_check(job->target, o->force))
 		return false;
 	if (o->force && strcmp(job->target, "-") != 0 &&
@@ -353,9 +355,10 @@ static bool open_target(struct pack_job *job)
 		return false;
 	if (!import(job))
 		return false;
-	if (!identities_record(o, &job->in, job->im, &job->error) || !paths_make_folder(o) ||
+	if (!identities_record(&o->archive.identity, &job->in, job->im, &job->error) ||
+	    !paths_make_folder(o->output) ||
 	    !output_open(&job->out, job->target, paths_output_flags(o),
-	                 o->encrypt ? 0600 : job->in.mode))
+	                 o->keys.encrypt ? 0600 : job->in.mode))
 		return false;
 	output_set_time(&job->out, job->in.mtime);
 	return true;
@@ -379,7 +382,7 @@ static void pack_one(const struct options *options, const char *file, const kvar
 		watch_start_removal(&j.watch, &j.in);
 	else
 		watch_start(&j.watch, &j.in);
-	if (!options->opaque && input_is_archive(&j.in))
+	if (!options->import.opaque && input_is_archive(&j.in))
 		msg_error(file, "is a kvarc archive already; --opaque packs it all the same");
 	else if (open_target(&j)) {
 		if (pack(&j)) {
@@ -404,13 +407,13 @@ static void pack_one(const struct options *options, const char *file, const kvar
 /* Checks the options about scores before files are read. */
 static bool check_scores(const struct options *options, const kvarc_lossy *tier)
 {
-	if (scores_wanted(tier) && !options->scores)
-		msg_error(NULL, "pack: keep=, top= and spread= of --tier need "
-		                "--scores: h2o or surprisal, with --model, or a file");
-	else if (options->scores && !scores_wanted(tier))
-		msg_error(NULL, "pack: --scores is for a --tier with keep=, top= or spread=");
-	else if (scores_kind(options) && !options->model)
-		msg_error(NULL, "pack: --scores %s needs the model (--model)", options->scores);
+	if (scores_wanted(tier) && !options->lossy.scores)
+		msg_usage("keep=, top= and spread= of --tier need --scores: h2o or surprisal, with "
+		          "--model, or a file");
+	else if (options->lossy.scores && !scores_wanted(tier))
+		msg_usage("--scores is for a --tier with keep=, top= or spread=");
+	else if (scores_kind(options->lossy.scores) && !options->coding.model)
+		msg_usage("--scores %s needs the model (--model)", options->lossy.scores);
 	else
 		return true;
 	return false;
@@ -418,36 +421,36 @@ static bool check_scores(const struct options *options, const kvarc_lossy *tier)
 
 /* --max-error with --tier had or klt: of attention outputs. NULL where it stands alone or is
  * missing. */
-static const char *limit_of_tier(const struct options *options)
+static const char *limit_of_tier(const struct lossy_options *lossy)
 {
-	bool first = options->tiers.n == 2 && options->tiers.p[0] == options->near_tier;
-	bool second = options->tiers.n == 2 && options->tiers.p[1] == options->near_tier;
+	bool first = lossy->tiers.n == 2 && lossy->tiers.p[0] == lossy->near_tier;
+	bool second = lossy->tiers.n == 2 && lossy->tiers.p[1] == lossy->near_tier;
 
-	return first != second ? strchr(options->near_tier, ':') + 1 : NULL;
+	return first != second ? strchr(lossy->near_tier, ':') + 1 : NULL;
 }
 
 /* Resolves --tier, --max-error and --max-kl to one tier and its limit. */
 static bool check_tiers(const struct options *options, kvarc_lossy *tier, double *max_error)
 {
-	const char *limit = limit_of_tier(options);
-	bool is_first = options->tiers.n && (!limit || options->tiers.p[0] != options->near_tier);
-	const char *text = options->tiers.n ? options->tiers.p[!is_first] : NULL;
+	const struct option_list *tiers = &options->lossy.tiers;
+	const char *limit = limit_of_tier(&options->lossy);
+	bool is_first = tiers->n && (!limit || tiers->p[0] != options->lossy.near_tier);
+	const char *text = tiers->n ? tiers->p[!is_first] : NULL;
 	kvarc_error error = { 0 };
 	char *end;
 
 	*max_error = limit ? strtod(limit, &end) : 0;
-	if (options->tiers.n > 1 && !limit)
-		msg_error(NULL, "pack: one --tier or --max-error at a time");
-	else if (options->remove && options->tiers.n)
-		msg_error(NULL, "pack: --rm would delete data that --tier cannot restore");
+	if (tiers->n > 1 && !limit)
+		msg_usage("one --tier or --max-error at a time");
+	else if (options->remove && tiers->n)
+		msg_usage("--rm would delete data that --tier cannot restore");
 	else if (text && kvarc_lossy_parse(tier, text, &error))
-		msg_error(NULL, "pack: %s", error.text);
+		msg_usage("%s", error.text);
 	else if (limit && tier->tier != KVARC_TIER_HAD && tier->tier != KVARC_TIER_KLT)
-		msg_error(NULL, "pack: --max-error is used with --tier had or klt, or alone");
+		msg_usage("--max-error is used with --tier had or klt, or alone");
 	else if (limit && (*end || !(*max_error > 0 && *max_error < 1)))
-		msg_error(NULL,
-		          "pack: '%s' is not a value for --max-error with a "
-		          "--tier; give the error of attention outputs, above 0 and below 1",
+		msg_usage("'%s' is not a value for --max-error with a --tier; give the error of "
+		          "attention outputs, above 0 and below 1",
 		          limit);
 	else {
 		tier->note = text;
@@ -465,23 +468,23 @@ void cmd_pack(const struct options *options)
 
 	if (!paths_check_operands(options))
 		return;
-	if (!profiles_check_level(options, true))
+	if (!profiles_check_level(&options->coding, true))
 		return;
-	if (codes_ids(options) &&
-	    (!models_given() || (options->level_given && options->level < LEVEL_MODEL))) {
-		msg_error(NULL, "pack: --token-ids model needs --model MODEL and a "
-		                "level of 4 to 8");
+	if (codes_ids(options) && (!models_given() || (options->coding.level_given &&
+	                                               options->coding.level < LEVEL_MODEL))) {
+		msg_usage("--token-ids model needs --model MODEL and a level of 4 to 8");
 		return;
 	}
 	if (options->remove && (paths_to_stdout(options) || strcmp(options->files[0], "-") == 0)) {
-		msg_error(NULL, "pack: --rm needs named files on both sides");
+		msg_usage("--rm needs named files on both sides");
 		return;
 	}
 	if (!check_tiers(options, &tier, &max_error))
 		return;
 	if (!check_scores(options, &tier))
 		return;
-	if (!keys_writer(options, false, &keys) || !gpu_open(&gpu, options))
+	if (!keys_writer(&options->keys, false, &keys) ||
+	    !gpu_open(&gpu, &options->device, &options->work))
 		return;
 	for (size_t i = 0; i < options->n_files; i++)
 		pack_one(options, options->files[i], &tier, max_error, keys, &gpu);

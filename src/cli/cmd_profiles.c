@@ -74,7 +74,7 @@ static int find_levels(char out[LEVELS_BYTES], const kvarc_profile *profile,
 static void put_command(char *out, size_t size, const struct options *options, const char *path,
                         int level, const char *file)
 {
-	const char *model = options->model ? options->model : "MODEL";
+	const char *model = options->coding.model ? options->coding.model : "MODEL";
 
 	if (level == LEVEL_BASIS)
 		snprintf(out, size, "kvarc pack --tier klt:RATE --profile %s %s", path, file);
@@ -132,7 +132,7 @@ static kvarc_import *import_with(const struct options *options, struct fitted_fi
 	kvarc_import *im;
 	kvarc_ret ret;
 
-	readers_import_options(options, &io, &file->error);
+	readers_import_options(&options->work, &options->import, &io, &file->error);
 	io.members = 1;
 	io.profiles = &profile;
 	io.n_profiles = 1;
@@ -168,7 +168,7 @@ static void list_file(const struct options *options, const char *path, struct fi
 
 	if (!input_open(&in, path, false))
 		return;
-	p = profiles_read(options, &in);
+	p = profiles_read(&options->work, &in);
 	if (p)
 		compare(options, path, p, file);
 	kvarc_profile_close(&p);
@@ -216,7 +216,7 @@ static void list_fitting(const struct options *options, const char *file)
 	bool ok = input_open(&f.in, file, true);
 
 	if (ok && input_is_archive(&f.in)) {
-		f.r = readers_open(options, &f.in, 0, &f.error);
+		f.r = readers_open(&options->work, &options->reading, &f.in, 0, &f.error);
 		ok = f.r;
 	}
 	if (ok) {
@@ -274,7 +274,7 @@ static void install(const struct options *options, const char *file)
 
 	if (!input_open(&in, file, false))
 		return;
-	p = profiles_read(options, &in);
+	p = profiles_read(&options->work, &in);
 	if (p && kvarc_profile_get_info(p, &info) == KVARC_OK &&
 	    profiles_folder(0, folder, sizeof(folder)) && make_folders(folder)) {
 		snprintf(path, sizeof(path), "%s/%s.kvp", folder, units_digest(hex, info.digest));
@@ -294,9 +294,9 @@ void cmd_profiles(const struct options *options)
 	struct fitted_file all = { .name = NULL };
 
 	if (!lists && strcmp(action, "install") != 0)
-		msg_error(NULL, "profiles: give 'list' or 'install FILE'");
+		msg_usage("give 'list' or 'install FILE'");
 	else if (!lists && options->n_files < 2)
-		msg_error(NULL, "profiles: a file is missing: install FILE");
+		msg_usage("a file is missing: install FILE");
 	for (size_t i = 1; i < options->n_files && msg_status() != EXIT_ERROR; i++)
 		(lists ? list_fitting : install)(options, options->files[i]);
 	if (!lists || options->n_files > 1)

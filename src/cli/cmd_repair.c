@@ -97,7 +97,7 @@ static void repair(const struct options *options, struct input *in)
 	kvarc_sink sink;
 	kvarc_ret ret;
 
-	library_common(options, &ro.common, &error);
+	library_common(&options->work, &ro.common, &error);
 	ro.common.progress = NULL;
 	ro.flags = KVARC_REPAIR_END;
 	ro.keys = keys_given();
@@ -125,7 +125,7 @@ void cmd_repair(const struct options *options)
 	struct input in;
 
 	if (options->n_files > 1) {
-		msg_error(NULL, "repair: give one archive");
+		msg_usage("give one archive");
 		return;
 	}
 	if (!paths_check_reading(options))

@@ -76,7 +76,7 @@ static bool name_file(struct slot_access *access, struct shared_slot *slot, cons
 	clock_gettime(CLOCK_REALTIME, &t);
 	snprintf(slot->name, sizeof(slot->name), "kvarc-%ld-%08lx-%s.bin", (long)getpid(),
 	         (unsigned long)(t.tv_nsec ^ t.tv_sec << 4), what);
-	slot->path = paths_join(access->o->slot_folder, slot->name);
+	slot->path = paths_join(access->o->server.slot_folder, slot->name);
 	signals_hold();
 	remembered = slot->path && signals_remember(access->dirfd, slot->name, -1, NULL);
 	signals_release();
@@ -107,24 +107,24 @@ static bool open_access(struct slot_access *access, const struct options *option
 	memset(access, 0, sizeof(*access));
 	access->o = options;
 	access->dirfd = -1;
-	access->server_shown = store_access_shown(options->server);
+	access->server_shown = store_access_shown(options->server.url);
 	if (!access->server_shown)
 		return false;
-	if (!options->slot_folder) {
+	if (!options->server.slot_folder) {
 		msg_error(NULL,
 		          "say where the server keeps its slots with --slot-folder DIR: the folder "
 		          "of its --slot-save-path");
 		return false;
 	}
-	access->dirfd = open(options->slot_folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	access->dirfd = open(options->server.slot_folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (access->dirfd < 0) {
-		msg_error(options->slot_folder, "cannot open the folder of slots: %s",
+		msg_error(options->server.slot_folder, "cannot open the folder of slots: %s",
 		          strerror(errno));
 		return false;
 	}
-	library_common(options, &so.common, &access->error);
+	library_common(&options->work, &so.common, &access->error);
 	so.api_key = getenv("LLAMA_API_KEY");
-	ret = kvarc_server_open(&access->server, options->server, &so);
+	ret = kvarc_server_open(&access->server, options->server.url, &so);
 	if (ret != KVARC_OK)
 		show_error(access, ret);
 	return ret == KVARC_OK;
@@ -147,7 +147,7 @@ static bool open_import(struct slot_access *access, struct shared_slot *slot)
 
 	if (!input_open_as(&slot->in, slot->path, true, INPUT_SLOT))
 		return false;
-	readers_import_options(access->o, &io, &access->error);
+	readers_import_options(&access->o->work, &access->o->import, &io, &access->error);
 	io.rope = "none";
 	slot->source = input_source(&slot->in);
 	ret = kvarc_import_open(&slot->im, &slot->source, NULL, &io);
@@ -165,7 +165,8 @@ static bool save_slot(struct slot_access *access, struct shared_slot *slot, cons
 
 	if (!name_file(access, slot, what))
 		return false;
-	ret = kvarc_server_save(access->server, (unsigned)access->o->slot, slot->name, tokens);
+	ret = kvarc_server_save(access->server, (unsigned)access->o->server.slot, slot->name,
+	                        tokens);
 	if (ret != KVARC_OK) {
 		show_error(access, ret);
 	} else if (fstatat(access->dirfd, slot->name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
@@ -195,7 +196,7 @@ static void session_save_slot(const struct options *options, struct store_access
 		else
 			msg_error(x.server_shown,
 			          "slot %" PRIu64 " is empty: there is nothing to save",
-			          options->slot);
+			          options->server.slot);
 	}
 	close_access(&x);
 }
@@ -243,7 +244,7 @@ static bool look_at_server(struct slot_access *access)
 			first = 1;
 		remove_file(&access->probe);
 		memset(&access->probe, 0, sizeof(access->probe));
-		ret = kvarc_server_touch(access->server, (unsigned)access->o->slot, first);
+		ret = kvarc_server_touch(access->server, (unsigned)access->o->server.slot, first);
 		if (ret != KVARC_OK) {
 			show_error(access, ret);
 			return false;
@@ -275,7 +276,7 @@ static bool compare(struct slot_access *access, struct store_access *handle, con
 	if (!session_load_into(access->o, handle, version, access->file.path) ||
 	    !open_import(access, &access->file) || !look_at_server(access))
 		return false;
-	ret = kvarc_server_check(access->server, (unsigned)access->o->slot, access->file.im,
+	ret = kvarc_server_check(access->server, (unsigned)access->o->server.slot, access->file.im,
 	                         access->probe.im, give_identity, access, verdict);
 	if (ret != KVARC_OK)
 		show_error(access, ret);
@@ -316,7 +317,7 @@ static void restore(struct slot_access *access, const char *version,
 {
 	uint64_t tokens;
 	struct report r;
-	kvarc_ret ret = kvarc_server_restore(access->server, (unsigned)access->o->slot,
+	kvarc_ret ret = kvarc_server_restore(access->server, (unsigned)access->o->server.slot,
 	                                     access->file.name, &tokens);
 
 	if (ret != KVARC_OK) {
@@ -330,7 +331,7 @@ static void restore(struct slot_access *access, const char *version,
 	}
 	report_start(&r, access->o->json);
 	report_string(&r, "session", version);
-	report_u64(&r, "slot", access->o->slot);
+	report_u64(&r, "slot", access->o->server.slot);
 	report_u64(&r, "tokens", tokens);
 	report_note(&r, version, "{tokens:C} tokens restored to slot {slot}");
 	report_end(&r);
@@ -704,19 +705,18 @@ static const struct action *find_action(const struct options *options)
 		const struct action *x = &actions[i];
 		if (strcmp(x->name, options->files[0]) != 0)
 			continue;
-		if (!known || x->server == (options->server != NULL))
+		if (!known || x->server == (options->server.url != NULL))
 			known = x;
 	}
-	if (known && known->server == (options->server != NULL) &&
+	if (known && known->server == (options->server.url != NULL) &&
 	    options->n_files - 1 >= known->least && options->n_files - 1 <= known->most)
 		return known;
 	if (known)
 		msg_error(NULL, "session %s: give %s", known->name,
 		          *known->operands ? known->operands : "nothing behind it");
 	else
-		msg_error(NULL,
-		          "session: give 'save', 'load', 'check', 'log', 'list', 'fork', 'rm', "
-		          "'find', 'send' or 'receive'");
+		msg_usage("give 'save', 'load', 'check', 'log', 'list', 'fork', 'rm', 'find', "
+		          "'send' or 'receive'");
 	return NULL;
 }
 
@@ -729,20 +729,21 @@ static bool check(const struct options *options, const struct action *action)
 	else if (action->output == NO_FILE && options->output)
 		msg_error(NULL, "session %s: -o is for 'session load' and 'session send'",
 		          action->name);
-	else if ((options->encrypt || options->decrypt) && strcmp(action->name, "save") != 0)
+	else if ((options->keys.encrypt || options->keys.decrypt) &&
+	         strcmp(action->name, "save") != 0)
 		msg_error(NULL, "session %s: --encrypt and --decrypt are for 'session save'",
 		          action->name);
-	else if (options->opaque && strcmp(action->name, "save") != 0)
+	else if (options->import.opaque && strcmp(action->name, "save") != 0)
 		msg_error(NULL, "session %s: --opaque is for 'session save'", action->name);
-	else if (options->attach && strcmp(action->name, "save") != 0 &&
+	else if (options->archive.attach && strcmp(action->name, "save") != 0 &&
 	         strcmp(action->name, "load") != 0)
 		msg_error(NULL, "session %s: --attach is for 'session save' and 'session load'",
 		          action->name);
-	else if (options->level_given && options->level > 3)
-		msg_error(NULL, "session: a store takes levels 0 to 3: a model would have to go "
-		                "through all tokens of each save");
+	else if (options->coding.level_given && options->coding.level > 3)
+		msg_usage("a store takes levels 0 to 3: a model would have to go through all "
+		          "tokens of each save");
 	else
-		return profiles_check_level(options, false);
+		return profiles_check_level(&options->coding, false);
 	return false;
 }
 
@@ -753,7 +754,7 @@ void cmd_session(const struct options *options)
 
 	if (!x || !check(options, x))
 		return;
-	if (store_access_open(&a, options, x->creates))
+	if (store_access_open(&a, &options->store, &options->keys, &options->work, x->creates))
 		x->run(options, &a);
 	store_access_close(&a);
 }

@@ -266,8 +266,8 @@ static void report_gc(const struct options *options, const char *url, const kvar
 	report_u64(&r, "versions", n->versions);
 	report_u64(&r, "young", n->young);
 	report_u64(&r, "unreadable", n->unreadable);
-	report_bool(&r, "dry_run", options->dry_run);
-	report_string(&r, ".would", options->dry_run ? "would be removed" : "removed");
+	report_bool(&r, "dry_run", options->gc.dry_run);
+	report_string(&r, ".would", options->gc.dry_run ? "would be removed" : "removed");
 	report_result(
 		&r, url,
 		"{removed:C} of {archives:C} archive{archives:s} {.would}, {removed_bytes:B} of "
@@ -283,12 +283,12 @@ static void run_gc(const struct options *options, struct store_access *access)
 	kvarc_gc_result n;
 	kvarc_ret ret;
 
-	go.budget = options->budget;
-	go.keep = options->keep_versions;
-	go.grace = options->grace_given ? options->grace : 0;
-	go.no_grace = options->grace_given && options->grace == 0;
-	go.dry_run = options->dry_run;
-	go.no_repack = options->no_repack;
+	go.budget = options->gc.budget;
+	go.keep = options->gc.keep_versions;
+	go.grace = options->gc.grace_given ? options->gc.grace : 0;
+	go.no_grace = options->gc.grace_given && options->gc.grace == 0;
+	go.dry_run = options->gc.dry_run;
+	go.no_repack = options->gc.no_repack;
 	go.report = show_line;
 	ret = kvarc_store_gc(access->s, &go, &n);
 	if (ret == KVARC_OK)
@@ -355,15 +355,14 @@ static const struct store_action *find_action(const struct options *options)
 		    (options->n_files == 1 || x->operands))
 			return x;
 	}
-	msg_error(NULL, "store: give 'stat', 'verify', 'gc', 'rebuild', 'have', 'export' or "
-	                "'import'");
+	msg_usage("give 'stat', 'verify', 'gc', 'rebuild', 'have', 'export' or 'import'");
 	return NULL;
 }
 
 static bool check(const struct options *options, const struct store_action *action)
 {
-	const bool gc = options->budget || options->keep_versions || options->dry_run ||
-	                options->grace_given || options->no_repack;
+	const bool gc = options->gc.budget || options->gc.keep_versions || options->gc.dry_run ||
+	                options->gc.grace_given || options->gc.no_repack;
 
 	if (gc && action->run != run_gc)
 		msg_error(NULL,
@@ -386,7 +385,7 @@ void cmd_store(const struct options *options)
 
 	if (!x || !check(options, x))
 		return;
-	if (store_access_open(&a, options, x->creates))
+	if (store_access_open(&a, &options->store, &options->keys, &options->work, x->creates))
 		x->run(options, &a);
 	store_access_close(&a);
 }

@@ -33,7 +33,7 @@ static struct gpu test_gpu;
 /* The GPU of --device; true without one. false: a message was shown. */
 static bool device_test_open(const struct options *options)
 {
-	return gpu_open(&test_gpu, options);
+	return gpu_open(&test_gpu, &options->device, &options->work);
 }
 
 /* Closes it. */
@@ -162,8 +162,8 @@ static kvarc_reader *open_any(const struct options *options, struct input *in, k
 	kvarc_source source = input_source(in);
 	kvarc_reader *r;
 
-	library_common(options, &ro.common, error);
-	ro.checkpoint = options->checkpoint;
+	library_common(&options->work, &ro.common, error);
+	ro.checkpoint = options->reading.checkpoint;
 	*ret = readers_open_with(in, &ro, &r);
 	if (*ret == KVARC_DATA) {
 		/* The first error alone is shown. */

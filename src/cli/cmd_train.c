@@ -132,10 +132,10 @@ static void train_inputs(char *text, size_t capacity, const struct options *opti
 	int at = 0;
 
 	text[0] = '\0';
-	if (n || !options->write)
+	if (n || !options->train.write)
 		at = snprintf(text, capacity, "%zu input%s%s", n, n == 1 ? "" : "s",
-		              options->write ? " and " : "");
-	if (options->write && at >= 0 && (size_t)at < capacity)
+		              options->train.write ? " and " : "");
+	if (options->train.write && at >= 0 && (size_t)at < capacity)
 		snprintf(text + at, capacity - (size_t)at, "text of its own");
 }
 
@@ -143,7 +143,7 @@ static void train_inputs(char *text, size_t capacity, const struct options *opti
 static void put_use(char *text, size_t capacity, const struct options *options, unsigned levels)
 {
 	const char *profile = paths_to_stdout(options) ? "PROFILE" : options->output;
-	const char *model = options->model ? options->model : "MODEL";
+	const char *model = options->coding.model ? options->coding.model : "MODEL";
 	int level = LEVEL_MODELS;
 
 	while (level > 1 && !(levels >> level & 1))
@@ -160,7 +160,7 @@ static void put_use(char *text, size_t capacity, const struct options *options, 
 /* "level 1 13.35, level 2 11.90": bits per element of all tensors. */
 static void report_gain(const struct options *options, const struct totals *sum)
 {
-	const unsigned mask = columns(options->klt, sum->bits);
+	const unsigned mask = columns(options->train.klt, sum->bits);
 	char text[256] = "";
 	size_t n = 0;
 
@@ -168,14 +168,14 @@ static void report_gain(const struct options *options, const struct totals *sum)
 		if (!(mask >> l & 1) || !(sum->bits[l] > 0))
 			continue;
 		n += (size_t)snprintf(text + n, sizeof(text) - n, "%s%s%d %.2f", n ? ", " : "",
-		                      options->klt ? "klt:" : "level ", l, sum->bits[l]);
+		                      options->train.klt ? "klt:" : "level ", l, sum->bits[l]);
 	}
 	if (n)
 		msg_result(paths_to_stdout(options) ? "(stdout)" : options->output,
 		           "%s bits per element, %s%s", text,
-		           options->klt    ? "of caches like those that were fitted"
-		           : sum->measured ? "of tokens that were held out"
-		                           : "of the tokens that were fitted: others cost more",
+		           options->train.klt ? "of caches like those that were fitted"
+		           : sum->measured    ? "of tokens that were held out"
+		                              : "of the tokens that were fitted: others cost more",
 		           msg_level() > 0 ? "" : "; -v shows each tensor");
 }
 
@@ -185,8 +185,8 @@ static void train_report(const struct options *options, const kvarc_trainer *tra
                          size_t n_profiles, const kvarc_profile *profile, double seconds)
 {
 	const size_t n = options->n_files - n_profiles;
-	const bool fitted = n || options->write;
-	const struct totals sum = add_up(trainer, options->klt);
+	const bool fitted = n || options->train.write;
+	const struct totals sum = add_up(trainer, options->train.klt);
 	kvarc_profile_info info;
 	struct report r;
 	char digest[33], inputs[64], use[1024];
@@ -205,9 +205,9 @@ static void train_report(const struct options *options, const kvarc_trainer *tra
 	report_u64(&r, ".profiles", n_profiles);
 	report_u64(&r, "tokens", kvarc_trainer_tokens(trainer));
 	report_bool(&r, "held_out", sum.measured);
-	report_bits(&r, options->klt, sum.bits);
+	report_bits(&r, options->train.klt, sum.bits);
 	if (options->json || (fitted && msg_level() > 0 && !paths_to_stdout(options)))
-		report_table(&r, trainer, options->klt, &sum);
+		report_table(&r, trainer, options->train.klt, &sum);
 	report_real(&r, "seconds", seconds, 4);
 	report_string(&r, ".use", use);
 	msg_flush();
@@ -250,24 +250,24 @@ struct training {
 /* A transformer predicts first; other levels take RoPE from --model alone. */
 static bool predicts(const struct options *options)
 {
-	return options->level_given && options->level >= 4;
+	return options->coding.level_given && options->coding.level >= 4;
 }
 
 /* The library runs it: it may weigh heads. */
 static const kvarc_predictor *weighs(const struct options *options)
 {
-	return options->klt ? models_known() : NULL;
+	return options->train.klt ? models_known() : NULL;
 }
 
 /* Whether there are caches to fit to; without them profiles are merged alone. */
 static bool fits(const struct training *training)
 {
-	return training->n_profiles < training->o->n_files || training->o->write;
+	return training->n_profiles < training->o->n_files || training->o->train.write;
 }
 
 static size_t n_caches(const struct options *options)
 {
-	return options->n_files + options->measure.n;
+	return options->n_files + options->train.measure.n;
 }
 
 static bool open_trainer(struct training *training)
@@ -275,27 +275,29 @@ static bool open_trainer(struct training *training)
 	const struct options *o = training->o;
 	kvarc_trainer_options to = KVARC_TRAINER_OPTIONS_INIT;
 
-	library_common(o, &to.common, &training->error);
+	library_common(&o->work, &to.common, &training->error);
 	if (predicts(o)) {
 		to.mode = KVARC_TRAIN_MODEL;
-		to.model = (kvarc_train_model){ .path = o->model,
-			                        .level = o->level,
-			                        .arithmetic = (kvarc_arithmetic)o->arithmetic,
-			                        .loop = (kvarc_loop)o->loop,
-			                        .blind = o->blind };
-	} else if (o->klt) {
+		to.model =
+			(kvarc_train_model){ .path = o->coding.model,
+			                     .level = o->coding.level,
+			                     .arithmetic = (kvarc_arithmetic)o->coding.arithmetic,
+			                     .loop = (kvarc_loop)o->coding.loop,
+			                     .blind = o->coding.blind };
+	} else if (o->train.klt) {
 		to.mode = KVARC_TRAIN_KLT;
-		to.klt = (kvarc_train_klt){ .group = (unsigned)o->group, .sensitivity = weighs(o) };
-	} else if (o->level_given) {
-		to.levels = 1u << o->level;
+		to.klt = (kvarc_train_klt){ .group = (unsigned)o->train.group,
+			                    .sensitivity = weighs(o) };
+	} else if (o->coding.level_given) {
+		to.levels = 1u << o->coding.level;
 	}
-	if ((to.model.path || to.klt.sensitivity) && !o->memlimit) /* needs the model's size */
+	if ((to.model.path || to.klt.sensitivity) && !o->work.memlimit) /* needs the model's size */
 		to.common.memlimit = UINT64_MAX;
-	to.held_out = o->held_out ? (unsigned)o->held_out : KVARC_TRAIN_NONE_HELD_OUT;
-	to.flags = (o->head_block ? KVARC_TRAIN_HEAD_BLOCK : 0) |
-	           (o->whole_layer ? KVARC_TRAIN_WHOLE_LAYER : 0) |
-	           (o->no_table ? KVARC_TRAIN_NO_TABLE : 0) |
-	           (o->no_stages ? KVARC_TRAIN_NO_STAGES : 0);
+	to.held_out = o->train.held_out ? (unsigned)o->train.held_out : KVARC_TRAIN_NONE_HELD_OUT;
+	to.flags = (o->train.head_block ? KVARC_TRAIN_HEAD_BLOCK : 0) |
+	           (o->train.whole_layer ? KVARC_TRAIN_WHOLE_LAYER : 0) |
+	           (o->train.no_table ? KVARC_TRAIN_NO_TABLE : 0) |
+	           (o->train.no_stages ? KVARC_TRAIN_NO_STAGES : 0);
 	kvarc_ret ret = kvarc_trainer_open(&training->trainer, &to);
 	if (ret != KVARC_OK)
 		library_error(to.model.path, ret, &training->error, NULL, NULL);
@@ -305,9 +307,9 @@ static bool open_trainer(struct training *training)
 /* A GGUF says more of the caches of its model than they do. */
 static bool open_model(struct training *training)
 {
-	if (!training->o->model || paths_is_folder(training->o->model))
+	if (!training->o->coding.model || paths_is_folder(training->o->coding.model))
 		return true;
-	if (!input_open(&training->model, training->o->model, true))
+	if (!input_open(&training->model, training->o->coding.model, true))
 		return false;
 	training->model_source = input_source(&training->model);
 	return true;
@@ -320,10 +322,10 @@ static kvarc_ret import(struct training *training, struct input_cache *cache)
 	struct engine_file pages;
 	kvarc_ret ret;
 
-	readers_import_options(o, &io, &training->error);
-	io.rope = o->rope;
+	readers_import_options(&o->work, &o->import, &io, &training->error);
+	io.rope = o->import.rope;
 	io.members = 1; /* compressed ones as well: nothing has to come back */
-	if (!engine_file_options(o, cache->in.name, &pages, &io))
+	if (!engine_file_options(&o->import, cache->in.name, &pages, &io))
 		return KVARC_END;
 	io.model = training->model_source.opaque ? &training->model_source : NULL;
 	ret = kvarc_import_open(&cache->import, &cache->source, paths_base(cache->in.name), &io);
@@ -360,11 +362,11 @@ static bool add_written(struct training *training)
 	const struct options *o = training->o;
 	kvarc_ret ret = KVARC_OK;
 
-	if (o->write)
-		ret = kvarc_trainer_write(training->trainer, o->write, o->first_token, o->seed,
-		                          o->dtype);
+	if (o->train.write)
+		ret = kvarc_trainer_write(training->trainer, o->train.write, o->train.first_token,
+		                          o->train.seed, o->dtype);
 	if (ret != KVARC_OK)
-		library_error(o->model, ret, &training->error, NULL, NULL);
+		library_error(o->coding.model, ret, &training->error, NULL, NULL);
 	return ret == KVARC_OK;
 }
 
@@ -375,7 +377,7 @@ static bool add(struct training *training, struct input_cache *cache, const char
 	if (!input_open(&cache->in, file, true))
 		return false;
 	if (profiles_is_one(&cache->in)) {
-		cache->profile = profiles_read(training->o, &cache->in);
+		cache->profile = profiles_read(&training->o->work, &cache->in);
 		training->n_profiles += cache->profile != NULL;
 		return cache->profile != NULL;
 	}
@@ -383,7 +385,8 @@ static bool add(struct training *training, struct input_cache *cache, const char
 		return add_ids(training, cache, file);
 	cache->source = input_source(&cache->in);
 	if (input_is_archive(&cache->in)) {
-		cache->reader = readers_open(training->o, &cache->in, 0, &training->error);
+		cache->reader = readers_open(&training->o->work, &training->o->reading, &cache->in,
+		                             0, &training->error);
 		if (!cache->reader)
 			return false;
 		ret = kvarc_trainer_add_reader(training->trainer, cache->reader);
@@ -402,8 +405,8 @@ static bool add_measured(struct training *training)
 	const struct options *o = training->o;
 	bool ok = kvarc_trainer_held_out(training->trainer, 100) == KVARC_OK;
 
-	for (size_t i = 0; i < o->measure.n && ok; i++)
-		ok = add(training, &training->caches[o->n_files + i], o->measure.p[i]);
+	for (size_t i = 0; i < o->train.measure.n && ok; i++)
+		ok = add(training, &training->caches[o->n_files + i], o->train.measure.p[i]);
 	return ok;
 }
 
@@ -445,9 +448,10 @@ static bool identify(struct training *training)
 	ok = set_identity(training, "created_by", "kvarc " KVARC_VERSION_STRING) &&
 	     set_identity(training, "fitted_on", fitted) &&
 	     (!name || set_identity(training, "model", name));
-	for (size_t i = 0; i < o->identity.n && ok; i++) {
-		const char *equal = strchr(o->identity.p[i], '=');
-		char *key = strndup(o->identity.p[i], (size_t)(equal - o->identity.p[i]));
+	for (size_t i = 0; i < o->archive.identity.n && ok; i++) {
+		const char *equal = strchr(o->archive.identity.p[i], '=');
+		char *key = strndup(o->archive.identity.p[i],
+		                    (size_t)(equal - o->archive.identity.p[i]));
 		ok = key && set_identity(training, key, equal + 1);
 		free(key);
 	}
@@ -492,7 +496,7 @@ static bool merge(struct training *training)
 
 	if (training->n_profiles == 0)
 		return true;
-	library_common(training->o, &common, &training->error);
+	library_common(&training->o->work, &common, &training->error);
 	list = calloc(training->n_profiles + 1, sizeof(*list));
 	if (list && training->profile)
 		list[n++] = training->profile;
@@ -518,9 +522,8 @@ static bool fit(struct training *training)
 
 	if (fits(training))
 		return run(training);
-	if (o->level_given || o->identity.n || o->klt) {
-		msg_error(NULL, "train: --level and --identity are for what is fitted; "
-		                "there are only profiles");
+	if (o->coding.level_given || o->archive.identity.n || o->train.klt) {
+		msg_usage("--level and --identity are for what is fitted; there are only profiles");
 		return false;
 	}
 	return true;
@@ -543,14 +546,14 @@ static void train(struct training *training)
 	const struct options *o = training->o;
 	bool ok = open_model(training) && open_trainer(training);
 
-	if (ok && o->klt && o->model && !weighs(o))
-		msg_warning(o->model, "this model cannot run here: all heads get the "
-		                      "same quantisation steps");
+	if (ok && o->train.klt && o->coding.model && !weighs(o))
+		msg_warning(o->coding.model, "this model cannot run here: all heads get the "
+		                             "same quantisation steps");
 	for (size_t i = 0; i < o->n_files && ok; i++)
 		ok = add(training, &training->caches[i], o->files[i]);
 	ok = ok && add_written(training);
 	ok = ok && (!fits(training) || identify(training));
-	ok = ok && (o->measure.n == 0 || add_measured(training));
+	ok = ok && (o->train.measure.n == 0 || add_measured(training));
 	if (!ok || !output_open(&training->out, o->output, o->force ? OUTPUT_FORCE : 0, 0))
 		return;
 	if (!fit(training) || !merge(training) || !write_profile(training))
@@ -575,19 +578,19 @@ static void close_all(struct training *training)
 
 static bool check(const struct options *options)
 {
-	if ((options->n_files || !options->write) && !paths_check_reading(options))
+	if ((options->n_files || !options->train.write) && !paths_check_reading(options))
 		return false;
 	if (paths_is_folder(options->output)) {
 		msg_error(options->output, "is a folder; give a file name with -o");
 		return false;
 	}
-	if (predicts(options) && !options->model) {
-		msg_error(NULL, "train: levels 4 to 7 need the model: --model GGUF, or "
-		                "a folder with config.json and safetensors");
+	if (predicts(options) && !options->coding.model) {
+		msg_usage("levels 4 to 7 need the model: --model GGUF, or a folder with "
+		          "config.json and safetensors");
 		return false;
 	}
 	if (options->json && paths_to_stdout(options)) {
-		msg_error(NULL, "train: --json needs standard output for itself; use -o FILE");
+		msg_usage("--json needs standard output for itself; use -o FILE");
 		return false;
 	}
 	return output_check(options->output, options->force);

@@ -479,7 +479,7 @@ static void unpack_report(const struct options *options, const char *archive, co
 /* Salvage takes a file that becomes another one for a damaged one. */
 static bool is_changed(const struct options *options, const struct input *in)
 {
-	return options->salvage && watch_input_changed(in, (char[96]){ 0 }, 96);
+	return options->reading.salvage && watch_input_changed(in, (char[96]){ 0 }, 96);
 }
 
 /* Says what salvage could not read, and what becomes of it, else how the archive ends. False: out
@@ -489,7 +489,7 @@ static bool show_losses(const struct options *options, const char *archive, kvar
 {
 	kvarc_info info;
 
-	if (options->salvage)
+	if (options->reading.salvage)
 		kvarc_reader_damage(r, damage_collect, list);
 	if (!damage_sum(list, archive, r))
 		return false;
@@ -506,7 +506,7 @@ static bool show_losses(const struct options *options, const char *archive, kvar
 static const char *after_salvage(const struct options *options, const struct items *items)
 {
 	for (size_t i = 0; i < items->n; i++)
-		if (!items->list[i]->slot || options->salvage_tokens == SALVAGE_ZERO)
+		if (!items->list[i]->slot || options->reading.salvage_tokens == SALVAGE_ZERO)
 			return ZEROS;
 	return WHOLE_TOKENS;
 }
@@ -551,7 +551,7 @@ static void unpack_items(const struct options *options, struct input *in, kvarc_
 	if (!items_check(&s, r))
 		return;
 	/* A file that may differ from the packed one gets the current time. */
-	if (!options->salvage && !options->allow_lossy)
+	if (!options->reading.salvage && !options->reading.allow_lossy)
 		s.mtime = identities_time(in, r);
 	progress_start(in->name, KVARC_UNKNOWN);
 	tokens = models_tokens(r, NULL);
@@ -575,7 +575,7 @@ static void unpack_items(const struct options *options, struct input *in, kvarc_
 		const char *rest = after_salvage(options, &s);
 		uint64_t bytes = 0;
 		bool ok = show_losses(options, in->name, r, &damage, rest);
-		if (ok && damage.n && options->salvage_tokens != SALVAGE_ZERO)
+		if (ok && damage.n && options->reading.salvage_tokens != SALVAGE_ZERO)
 			ok = items_shorten(&s, r);
 		for (size_t i = 0; i < s.n; i++)
 			bytes += s.list[i]->bytes;
@@ -604,7 +604,7 @@ static char *export_target(const struct options *options, const char *archive)
 		return strdup("-");
 	if (options->output && !paths_is_folder(options->output))
 		return strdup(options->output);
-	name = paths_stem(archive, options->to == TO_LLAMA ? ".llama" : ".safetensors");
+	name = paths_stem(archive, options->extract.to == TO_LLAMA ? ".llama" : ".safetensors");
 	folder = options->output ? strdup(options->output) : paths_folder(archive);
 	path = name && folder ? paths_join(folder, name) : NULL;
 	free(name);
@@ -640,12 +640,14 @@ static void export_tensors(const struct options *options, struct input *in, kvar
 		msg_error(NULL, "out of memory");
 		return;
 	}
-	if (ranges_from_options(options, in->name, r, &range) && paths_make_folder(options) &&
+	if (ranges_from_options(&options->extract, in->name, r, &range) &&
+	    paths_make_folder(options->output) &&
 	    output_open(&out, target, OUTPUT_RANDOM | paths_output_flags(options), in->mode)) {
 		sink = output_sink(&out);
 		progress_start(in->name, KVARC_UNKNOWN);
-		ret = options->to == TO_LLAMA ? kvarc_export_llama(r, &range, &sink, NULL, &prefix)
-		                              : kvarc_export_safetensors(r, &range, &sink);
+		ret = options->extract.to == TO_LLAMA
+		              ? kvarc_export_llama(r, &range, &sink, NULL, &prefix)
+		              : kvarc_export_safetensors(r, &range, &sink);
 		progress_stop();
 		if (is_changed(options, in))
 			ret = KVARC_IO;
@@ -656,7 +658,7 @@ static void export_tensors(const struct options *options, struct input *in, kvar
 			output_abort(&out);
 		} else {
 			uint64_t bytes = out.size;
-			const char *rest = options->to == TO_LLAMA ? WHOLE_TOKENS : ZEROS;
+			const char *rest = options->extract.to == TO_LLAMA ? WHOLE_TOKENS : ZEROS;
 			if (show_losses(options, in->name, r, &damage, rest) &&
 			    output_commit(&out)) {
 				show_shorter(target, &prefix);
@@ -671,13 +673,13 @@ static void export_tensors(const struct options *options, struct input *in, kvar
 
 /* The last checkpoint of an archive whose last state has no file: an append behind it did not end.
  * 0: there is none, or no reason to look for it. */
-static uint64_t last_checkpoint(const struct options *options, kvarc_reader *r)
+static uint64_t last_checkpoint(kvarc_reader *r)
 {
 	kvarc_checkpoint c;
 	kvarc_item item;
 	uint64_t last = 0;
 
-	if (options->checkpoint || kvarc_reader_item(r, 0, &item) == KVARC_OK)
+	if (kvarc_reader_item(r, 0, &item) == KVARC_OK)
 		return 0;
 	for (size_t i = 0; kvarc_reader_checkpoint(r, i, &c) == KVARC_OK; i++)
 		last = c.number;
@@ -687,10 +689,10 @@ static uint64_t last_checkpoint(const struct options *options, kvarc_reader *r)
 static void unpack_one(const struct options *options, struct input *in, kvarc_reader *r,
                        kvarc_error *error, bool first)
 {
-	struct options at = *options;
+	struct reading_options at = options->reading;
 
 	(void)first;
-	at.checkpoint = last_checkpoint(options, r);
+	at.checkpoint = at.checkpoint ? 0 : last_checkpoint(r);
 	if (!at.checkpoint) {
 		unpack_items(options, in, r, error);
 		return;
@@ -698,17 +700,17 @@ static void unpack_one(const struct options *options, struct input *in, kvarc_re
 	msg_warning(in->name,
 	            "an append did not end; its last checkpoint, %" PRIu64 ", is unpacked",
 	            at.checkpoint);
-	r = readers_open(&at, in, options->salvage ? KVARC_READ_SALVAGE : 0, error);
+	r = readers_open(&options->work, &at, in, at.salvage ? KVARC_READ_SALVAGE : 0, error);
 	if (r)
-		unpack_items(&at, in, r, error);
+		unpack_items(options, in, r, error);
 	kvarc_reader_close(&r);
 }
 
 static void each(const struct options *options, readers_fn *fn)
 {
 	if (paths_check_operands(options))
-		readers_each(options, options->salvage || options->to,
-		             options->salvage ? KVARC_READ_SALVAGE : 0, fn);
+		readers_each(options, options->reading.salvage || options->extract.to,
+		             options->reading.salvage ? KVARC_READ_SALVAGE : 0, fn);
 }
 
 void cmd_unpack_to(const struct options *options)
@@ -718,8 +720,8 @@ void cmd_unpack_to(const struct options *options)
 
 void cmd_unpack(const struct options *options)
 {
-	if (!gpu_open(&unpack_gpu, options))
+	if (!gpu_open(&unpack_gpu, &options->device, &options->work))
 		return;
-	each(options, options->to ? export_tensors : unpack_one);
+	each(options, options->extract.to ? export_tensors : unpack_one);
 	gpu_close(&unpack_gpu);
 }

@@ -386,7 +386,7 @@ static enum content look_into(const struct options *options, struct input *in, c
 
 	if (input_is_archive(in))
 		return NO_CACHE;
-	readers_import_options(options, &io, &error);
+	readers_import_options(&options->work, &options->import, &io, &error);
 	io.rope = "none";
 	ret = kvarc_import_open(&im, &source, NULL, &io);
 	if (ret != KVARC_OK) {
@@ -422,7 +422,7 @@ static bool append(const struct options *options, char *path, const char *name)
 		one.n_files = 2;
 		one.output = NULL;
 		one.slot_files = true;
-		one.verify = options->verify || options->remove;
+		one.archive.verify = options->archive.verify || options->remove;
 		cmd_append(&one);
 	} else {
 		msg_error(NULL, "out of memory");
@@ -443,7 +443,7 @@ static bool save(struct watching *w, const char *path, const char *name)
 	bool saved = false;
 
 	one.slot_files = true;
-	one.verify = one.verify || one.remove;
+	one.archive.verify = one.archive.verify || one.remove;
 	if (dot && dot > session)
 		*dot = '\0';
 	if (session)
@@ -503,7 +503,7 @@ static void run(struct watching *w)
 		while ((x = slot_folder_next(&w->folder)) != NULL)
 			take(w, x);
 		bool waiting = slot_folder_waiting(&w->folder) > 0;
-		if (w->o->once && !waiting)
+		if (w->o->watch.once && !waiting)
 			return;
 		folder_events_wait(&w->events,
 		                   waiting            ? SOON
@@ -516,18 +516,19 @@ static void run(struct watching *w)
 static bool check(const struct options *options)
 {
 	if (options->n_files != 1)
-		msg_error(NULL, "watch: give one folder: kvarc watch FOLDER");
+		msg_usage("give one folder: kvarc watch FOLDER");
 	else if (!paths_is_folder(options->files[0]) && access(options->files[0], F_OK) == 0)
 		msg_error(options->files[0], "is a file: give its folder");
 	else if (!paths_is_folder(options->files[0]))
 		msg_error(options->files[0], "there is no such folder to watch");
 	else if (options->output && !paths_is_folder(options->output))
-		msg_error(NULL, "watch: -o names no folder: end it with a slash, and it is made");
-	else if (options->level > 3)
-		msg_error(NULL, "watch: a model would have to go through all tokens of each file: "
-		                "give a level of 0 to 3, and use 'kvarc compact' for more");
+		msg_usage("-o names no folder: end it with a slash, and it is made");
+	else if (options->coding.level > 3)
+		msg_usage("a model would have to go through all tokens of each file: give a level "
+		          "of 0 to 3, and use 'kvarc compact' for more");
 	else
-		return profiles_check_level(options, false) && paths_make_folder(options);
+		return profiles_check_level(&options->coding, false) &&
+		       paths_make_folder(options->output);
 	return false;
 }
 
@@ -538,12 +539,13 @@ void cmd_watch(const struct options *options)
 	if (!check(options))
 		return;
 	w.folder.path = options->files[0];
-	if (!options->store || store_access_open(&w.store, options, true)) {
-		folder_events_open(&w.events, w.folder.path, options->poll);
+	if (!options->store.url ||
+	    store_access_open(&w.store, &options->store, &options->keys, &options->work, true)) {
+		folder_events_open(&w.events, w.folder.path, options->watch.poll);
 		run(&w);
 	}
 	folder_events_close(&w.events);
 	slot_folder_free(&w.folder);
-	if (options->store)
+	if (options->store.url)
 		store_access_close(&w.store);
 }

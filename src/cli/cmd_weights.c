@@ -96,7 +96,7 @@ void cmd_weights(const struct options *options)
 	int fd, n;
 
 	if (options->n_files > 1 || (!clear && strcmp(action, "list") != 0)) {
-		msg_error(NULL, "weights: give 'list' or 'clear'");
+		msg_usage("give 'list' or 'clear'");
 		return;
 	}
 	if (!c) {

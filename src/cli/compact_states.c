@@ -27,9 +27,9 @@ struct state_job {
 	kvarc_writer_stats *stats;
 };
 
-bool compact_wants_states(const struct options *options)
+bool compact_wants_states(const char *keep)
 {
-	return options->keep_states && strcmp(options->keep_states, "last") != 0;
+	return keep && strcmp(keep, "last") != 0;
 }
 
 /* A kvarc_item_open: the file goes to the temporary one. */
@@ -84,7 +84,7 @@ static kvarc_ret append_file(struct state_job *job)
 	kvarc_import *im = NULL;
 	kvarc_ret ret = kvarc_source_fd(&file, job->fd, &job->append.writer.common);
 
-	readers_import_options(job->o, &io, &job->error);
+	readers_import_options(&job->o->work, &job->o->import, &io, &job->error);
 	io.rope = first ? NULL : "none";
 	if (ret == KVARC_OK)
 		ret = kvarc_import_open(&im, &file, job->name, &io);
@@ -105,12 +105,12 @@ static kvarc_ret append_file(struct state_job *job)
 
 static bool write_state(struct state_job *job, uint64_t number)
 {
-	struct options at = *job->o;
+	struct reading_options at = job->o->reading;
 	kvarc_ret ret = KVARC_MEM;
 	bool ok;
 
 	at.checkpoint = number;
-	job->r = readers_open(&at, job->in, 0, &job->error);
+	job->r = readers_open(&job->o->work, &at, job->in, 0, &job->error);
 	ok = job->r && has_one_file(job, number);
 	if (ok) {
 		job->append.writer.common.error = &job->error;
@@ -127,17 +127,15 @@ static bool write_state(struct state_job *job, uint64_t number)
 }
 
 /* Counts the checkpoints before those that stay; UINT64_MAX: a message was shown. */
-static uint64_t first_kept(const struct options *options, kvarc_reader *r, bool labels)
+static uint64_t first_kept(const char *keep, kvarc_reader *r, bool labels)
 {
 	kvarc_checkpoint c;
 	uint64_t wanted = UINT64_MAX, n = 0;
 
-	if (!labels &&
-	    (!units_parse_u64(options->keep_states, UINT32_MAX, &wanted) || wanted == 0)) {
-		msg_error(NULL,
-		          "compact: '%s' is not a value for --keep; give last, labels, or a "
-		          "number of checkpoints",
-		          options->keep_states);
+	if (!labels && (!units_parse_u64(keep, UINT32_MAX, &wanted) || wanted == 0)) {
+		msg_usage("'%s' is not a value for --keep; give last, labels, or a number of "
+		          "checkpoints",
+		          keep);
 		return UINT64_MAX;
 	}
 	while (kvarc_reader_checkpoint(r, (size_t)n, &c) == KVARC_OK)
@@ -149,7 +147,7 @@ bool compact_states(const struct options *o, struct input *in, kvarc_reader *r, 
                     const kvarc_writer_options *options, kvarc_writer_stats *stats)
 {
 	const bool labels = strcmp(o->keep_states, "labels") == 0;
-	const uint64_t first = first_kept(o, r, labels);
+	const uint64_t first = first_kept(o->keep_states, r, labels);
 	struct state_job j = { .o = o, .in = in, .out = out, .stats = stats };
 	kvarc_checkpoint c;
 	bool ok = first != UINT64_MAX;

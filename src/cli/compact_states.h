@@ -9,7 +9,7 @@
 #include "outfile.h"
 
 /* Whether --keep asks for more than the last state. */
-bool compact_wants_states(const struct options *options);
+bool compact_wants_states(const char *keep);
 /* Writes the checkpoints that --keep names, of an archive that is open as r, to out: one by one,
  * what is new in each. stats: of the new archive. false: a message was shown. */
 bool compact_states(const struct options *o, struct input *in, kvarc_reader *r, struct output *out,

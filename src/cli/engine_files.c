@@ -74,7 +74,7 @@ static char *find_config(const char *file)
 	return found;
 }
 
-bool engine_file_options(const struct options *options, const char *file,
+bool engine_file_options(const struct import_options *import, const char *file,
                          struct engine_file *engine_file, kvarc_import_options *io)
 {
 	struct input config = { .fd = -1 };
@@ -84,9 +84,9 @@ bool engine_file_options(const struct options *options, const char *file,
 	char *path;
 	bool ok;
 
-	if (options->raw)
-		io->raw = options->raw;
-	if (!options->layout)
+	if (import->raw)
+		io->raw = import->raw;
+	if (!import->layout)
 		return true;
 	path = find_config(file);
 	if (path && !input_open(&config, path, true)) {
@@ -95,7 +95,7 @@ bool engine_file_options(const struct options *options, const char *file,
 	}
 	if (path)
 		source = input_source(&config);
-	ret = kvarc_raw_layout(options->layout, file, path ? &source : NULL, engine_file->raw,
+	ret = kvarc_raw_layout(import->layout, file, path ? &source : NULL, engine_file->raw,
 	                       sizeof(engine_file->raw), &error);
 	ok = ret == KVARC_OK;
 	if (!ok)
@@ -118,12 +118,12 @@ static bool same_folder(const char *a, const char *b)
 	return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-bool engine_file_target(const struct options *options, const char *file, const char *target)
+bool engine_file_target(const struct import_options *import, const char *file, const char *target)
 {
 	char *from, *to;
 	bool inside = false;
 
-	if (!options->layout || strcmp(target, "-") == 0)
+	if (!import->layout || strcmp(target, "-") == 0)
 		return true;
 	to = folder_above(target);
 	from = folder_above(file);

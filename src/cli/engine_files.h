@@ -18,11 +18,11 @@ struct engine_file {
  * --layout the config.json is read that stands beside the file, in up to three folders above, or
  * beside the folder of a rank of vLLM. false: a message was shown.
  */
-bool engine_file_options(const struct options *options, const char *file,
+bool engine_file_options(const struct import_options *import, const char *file,
                          struct engine_file *engine_file, kvarc_import_options *io);
 
 /* Whether a file made from `file` may be written to target: with --layout not into the folder of
  * the engine, which may take it for one of its own. false: a message was shown. */
-bool engine_file_target(const struct options *options, const char *file, const char *target);
+bool engine_file_target(const struct import_options *import, const char *file, const char *target);
 
 #endif

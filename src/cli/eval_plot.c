@@ -190,8 +190,8 @@ static void put_head(FILE *file, const struct eval_run *r)
 	           "Mean KL of the exact distribution of the next token to that after a lossy "
 	           "cache, against bits per element, by tier.");
 	fprintf(file, "%zu sequence%s of %zu + %zu tokens, %s, 95 %% intervals</tspan></text>\n",
-	        r->texts.n, r->texts.n == 1 ? "" : "s", (size_t)r->o->prefix,
-	        (size_t)r->o->continuation, kvarc_dtype_name(r->dtype));
+	        r->texts.n, r->texts.n == 1 ? "" : "s", (size_t)r->o->eval.prefix,
+	        (size_t)r->o->eval.continuation, kvarc_dtype_name(r->dtype));
 }
 
 static void draw(FILE *file, const void *opaque)
@@ -215,7 +215,7 @@ static void draw(FILE *file, const void *opaque)
 void eval_plot(const struct eval_run *r)
 {
 	if (r->tiers.n == 0)
-		msg_error(NULL, "eval: there is nothing to draw: give tiers with --tier");
+		msg_usage("there is nothing to draw: give tiers with --tier");
 	else
-		chart_write(r->o, draw, r);
+		chart_write(r->o->plot, r->o->force, draw, r);
 }

@@ -16,15 +16,15 @@
 
 /* ==== The GPU of --device, and memory of it ==== */
 
-bool gpu_open(struct gpu *gpu, const struct options *options)
+bool gpu_open(struct gpu *gpu, const struct device_options *device, const struct work_options *work)
 {
 	kvarc_device_options d = KVARC_DEVICE_OPTIONS_INIT;
 
 	*gpu = (struct gpu){ 0 };
-	if (!options->device_given)
+	if (!device->given)
 		return true;
-	library_common(options, &d.common, &gpu->error);
-	d.ordinal = options->device;
+	library_common(work, &d.common, &gpu->error);
+	d.ordinal = device->number;
 	d.kernels = getenv("KVARC_KERNELS");
 	d.encoders = getenv("KVARC_ENCODERS");
 	d.exact = getenv("KVARC_EXACT");

@@ -31,7 +31,8 @@ struct gpu {
 enum { GPU_TOKENS = 2048 };
 
 /* Opens the GPU of --device; without one true, and nothing is done. false: a message was shown. */
-bool gpu_open(struct gpu *gpu, const struct options *options);
+bool gpu_open(struct gpu *gpu, const struct device_options *device,
+              const struct work_options *work);
 /* Closes it, and frees its memory. */
 void gpu_close(struct gpu *gpu);
 /* Makes memory large enough; what was in it is lost. Returns OK, MEM, IO. */

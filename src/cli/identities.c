@@ -21,7 +21,7 @@ static bool record(const struct input *in, kvarc_import *im, const kvarc_error *
 	return ret == KVARC_OK;
 }
 
-bool identities_record(const struct options *options, const struct input *in, kvarc_import *im,
+bool identities_record(const struct option_list *identity, const struct input *in, kvarc_import *im,
                        const kvarc_error *error)
 {
 	struct timespec t = in->mtime;
@@ -32,10 +32,9 @@ bool identities_record(const struct options *options, const struct input *in, kv
 		return false;
 	if ((set || in->has_mtime) && times_write(time, t))
 		ok = record(in, im, error, "time", time);
-	for (size_t i = 0; i < options->identity.n && ok; i++) {
-		const char *equal = strchr(options->identity.p[i], '=');
-		char *key = strndup(options->identity.p[i],
-		                    (size_t)(equal - options->identity.p[i]));
+	for (size_t i = 0; i < identity->n && ok; i++) {
+		const char *equal = strchr(identity->p[i], '=');
+		char *key = strndup(identity->p[i], (size_t)(equal - identity->p[i]));
 
 		if (!key)
 			msg_error(NULL, "out of memory");

@@ -19,17 +19,17 @@ void library_set_hint(const char *(*hint)(const kvarc_error *error))
 	predictor_hint = hint;
 }
 
-void library_common(const struct options *options, kvarc_common *common, kvarc_error *error)
+void library_common(const struct work_options *work, kvarc_common *common, kvarc_error *error)
 {
 	memset(common, 0, sizeof(*common));
 	memset(error, 0, sizeof(*error));
 	error->offset = error->frame = KVARC_UNKNOWN;
 	common->error = error;
-	common->memlimit = options->memlimit;
-	common->threads = options->threads;
+	common->memlimit = work->memlimit;
+	common->threads = work->threads;
 	/* Several threads that code leave each other the time to read and write. */
-	common->overlap = options->threads == 1;
-	common->isa_mask = options->isa_mask;
+	common->overlap = work->threads == 1;
+	common->isa_mask = work->isa_mask;
 	common->progress = progress_update;
 	common->weight_cache = weights_cache();
 }
@@ -83,10 +83,11 @@ void library_error(const char *file, kvarc_ret ret, const kvarc_error *error,
 		msg_error(file, "%s%s", text, in_our_words(ret, error));
 }
 
-void library_parity(const struct options *options, kvarc_parity *parity, kvarc_writer_options *wo)
+void library_parity(const struct archive_options *archive, kvarc_parity *parity,
+                    kvarc_writer_options *wo)
 {
-	*parity = (kvarc_parity){ .pieces = options->parity_pieces, .rows = options->parity_rows };
-	if (options->parity_pieces)
+	*parity = (kvarc_parity){ .pieces = archive->parity_pieces, .rows = archive->parity_rows };
+	if (archive->parity_pieces)
 		wo->parity = parity;
 }
 

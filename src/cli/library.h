@@ -11,7 +11,7 @@
 #include "outfile.h"
 
 /* The common part of every handle; error stays as long as the handle. */
-void library_common(const struct options *options, kvarc_common *common, kvarc_error *error);
+void library_common(const struct work_options *work, kvarc_common *common, kvarc_error *error);
 /*
  * Shows what a call returned: what is wrong, where, what to do. in and out may
  * be NULL; when one of them failed, or in is a file that has changed since it was opened, the
@@ -25,7 +25,8 @@ void library_error(const char *file, kvarc_ret ret, const kvarc_error *error,
 void library_set_hint(const char *(*hint)(const kvarc_error *error));
 /* Sets *parity to the values of --parity, and wo->parity to it if there is any; parity must stay as
  * long as wo. */
-void library_parity(const struct options *options, kvarc_parity *parity, kvarc_writer_options *wo);
+void library_parity(const struct archive_options *archive, kvarc_parity *parity,
+                    kvarc_writer_options *wo);
 /* Tokens of an import: of its longest track. */
 uint64_t library_import_tokens(const kvarc_import *im);
 /* Writes the reason why the file of an import is packed as plain bytes, without the clause on the

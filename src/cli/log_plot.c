@@ -50,7 +50,7 @@ static kvarc_ret add_files(const struct options *options, struct input *in, uint
 	kvarc_item item;
 	kvarc_ret ret;
 
-	library_common(options, &ro.common, &error);
+	library_common(&options->work, &ro.common, &error);
 	ro.keys = keys_given();
 	ro.checkpoint = number;
 	ret = kvarc_reader_open(&r, &source, &ro);
@@ -197,7 +197,7 @@ void log_plot(const struct options *options, struct input *in, kvarc_reader *r,
 		msg_error(in->name, "has no checkpoint; there is nothing to draw");
 	} else {
 		find_scale(&p);
-		chart_write(options, draw, &p);
+		chart_write(options->plot, options->force, draw, &p);
 	}
 	free(p.states);
 }

@@ -16,8 +16,9 @@ static bool prepare(struct options *options)
 {
 	if ((options->verb->bit & VERB_WALKS) && !walk_folders(options))
 		return false;
-	return !options->nothing_left && keys_open(options) && weights_init(options) &&
-	       profiles_open(options) && models_open(options);
+	return !options->nothing_left && keys_open(&options->keys) &&
+	       weights_init(options->coding.model, options->verb) &&
+	       profiles_open(&options->coding, &options->work) && models_open(options);
 }
 
 int main(int argc, char **argv)

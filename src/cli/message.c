@@ -23,6 +23,7 @@
 /* ==== Human-readable lines on stderr, and the exit status they imply ==== */
 
 static int verbosity;
+static const char *verb; /* NULL: none yet */
 static int status = EXIT_OK;
 static unsigned long n_errors;
 static int stdout_error; /* errno of the first failure */
@@ -30,6 +31,11 @@ static int stdout_error; /* errno of the first failure */
 void msg_init(int level)
 {
 	verbosity = level;
+}
+
+void msg_set_verb(const char *name)
+{
+	verb = name;
 }
 
 int msg_level(void)
@@ -95,14 +101,28 @@ static void line(const char *prefix, const char *file, const char *format, va_li
 	putc('\n', stderr);
 }
 
+static void error(const char *file, const char *format, va_list args)
+{
+	n_errors++;
+	status = EXIT_ERROR;
+	line("kvarc: ", file, format, args);
+}
+
 void msg_error(const char *file, const char *format, ...)
 {
 	va_list args;
 
-	n_errors++;
-	status = EXIT_ERROR;
 	va_start(args, format);
-	line("kvarc: ", file, format, args);
+	error(file, format, args);
+	va_end(args);
+}
+
+void msg_usage(const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	error(verb, format, args);
 	va_end(args);
 }
 

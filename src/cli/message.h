@@ -35,6 +35,8 @@ enum { EXIT_OK = 0, EXIT_ERROR = 1, EXIT_WARNING = 2 };
 
 /* level: -1 quiet (errors only), 0 normal, 1 and above verbose. */
 void msg_init(int level);
+/* Sets the name of the verb for msg_usage; it stays. */
+void msg_set_verb(const char *name);
 /* The level that msg_init was given. */
 int msg_level(void);
 /*
@@ -42,6 +44,9 @@ int msg_level(void);
  * status 1, a warning 2 unless it is 1 already.
  */
 void msg_error(const char *file, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Shows an error of the command line: the text stands behind the name of the verb, "kvarc: pack:
+ * text". */
+void msg_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Shows a warning as msg_error does, and makes the exit status 2 unless there was an error. */
 void msg_warning(const char *file, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* "FILE: text", shown on a terminal unless -q, elsewhere only with -v. */

@@ -121,13 +121,13 @@ static void walk_all(void)
 }
 
 /* Reads the header, not the weights. */
-static bool opens(const struct options *options, struct model_file *file)
+static bool opens(const struct work_options *work, struct model_file *file)
 {
 	kvarc_common common;
 
 	if (!file->opened) {
 		file->opened = true;
-		library_common(options, &common, &file->error);
+		library_common(work, &common, &file->error);
 		common.progress = progress_opening;
 		common.progress_opaque = (void *)(uintptr_t)paths_base(file->path);
 		if (kvarc_predictor_open_model(&file->p, file->path, &common) == KVARC_OK &&
@@ -167,7 +167,7 @@ static bool has_weights(struct model_file *file, const uint8_t weights[16])
 	return memcmp(file->digest, weights, 16) == 0;
 }
 
-static const struct model_file *find(const struct options *options,
+static const struct model_file *find(const struct work_options *work,
                                      const kvarc_predictor_info *info,
                                      const kvarc_geometry *geometry)
 {
@@ -175,7 +175,7 @@ static const struct model_file *find(const struct options *options,
 		for (size_t i = 0; i < found_model.n; i++) {
 			struct model_file *c = found_model.list[i];
 
-			if (opens(options, c) && has_name(c, info->model_name) == by_name &&
+			if (opens(work, c) && has_name(c, info->model_name) == by_name &&
 			    has_shape(c, geometry) && has_weights(c, info->weights)) {
 				msg_note(c->path, "has the weights that are needed");
 				return c;
@@ -191,21 +191,19 @@ static const struct model_file *find(const struct options *options,
  * once, or come from the weight cache. NULL: the archive needs none, or none was found, which a
  * message says. file is for that message. *path: where the model is, until model_search_close.
  */
-static const kvarc_predictor *model_search(const struct options *options, const char *file,
+static const kvarc_predictor *model_search(const struct work_options *work, const char *file,
                                            const kvarc_reader *r, const char **path)
 {
 	const struct model_file *c = NULL;
 	kvarc_predictor_info x;
 	char hex[33];
 
-	if (!paths_have_models(options))
-		return NULL;
 	for (size_t i = 0; kvarc_reader_predictor(r, i, &x) == KVARC_OK && !c; i++) {
 		if (!x.model)
 			continue;
 		if (!found_model.walked)
 			walk_all();
-		c = find(options, &x, kvarc_reader_geometry(r));
+		c = find(work, &x, kvarc_reader_geometry(r));
 		if (!c)
 			msg_result(file,
 			           "none of %zu models in KVARC_MODEL_PATH has the weights %s",
@@ -230,39 +228,42 @@ static void model_search_close(void)
 /* ==== The model of --model, as a predictor ==== */
 
 static struct {
-	const struct options *o;
+	const struct work_options *work;
+	const struct coding_options *coding;
 	kvarc_predictor *p;
-	bool predicts;
+	bool predicts, searches;
 	kvarc_error error; /* the predictor keeps where it is */
 	char *bus_error;
 	const kvarc_predictor *found; /* found by models_find, which owns it */
 } opened_models;
 
-bool models_is_folder(const struct options *options)
+bool models_is_folder(const char *model)
 {
 	struct stat s;
 
-	return options->model && stat(options->model, &s) == 0 && S_ISDIR(s.st_mode);
+	return model && stat(model, &s) == 0 && S_ISDIR(s.st_mode);
 }
 
-kvarc_score scores_kind(const struct options *options)
+kvarc_score scores_kind(const char *scores)
 {
-	if (!options->scores)
+	if (!scores)
 		return KVARC_SCORE_NONE;
-	if (strcmp(options->scores, "h2o") == 0)
+	if (strcmp(scores, "h2o") == 0)
 		return KVARC_SCORE_H2O;
-	return strcmp(options->scores, "surprisal") == 0 ? KVARC_SCORE_SURPRISAL : KVARC_SCORE_NONE;
+	return strcmp(scores, "surprisal") == 0 ? KVARC_SCORE_SURPRISAL : KVARC_SCORE_NONE;
 }
 
 /* Readers may meet an archive that needs it; writers say so by the level. */
 static bool may_predict(const struct options *options)
 {
+	const struct coding_options *coding = &options->coding;
 	bool reads = options->verb->bit &
 	             (VERB_UNPACK | VERB_TEST | VERB_CUT | VERB_COMPACT | VERB_EVAL);
 
-	return options->model &&
-	       (reads || models_is_folder(options) || options->max_kl > 0 || scores_kind(options) ||
-	        (options->level_given ? options->level >= LEVEL_MODEL : options->profiles.n > 0));
+	return coding->model &&
+	       (reads || models_is_folder(coding->model) || options->lossy.max_kl > 0 ||
+	        scores_kind(options->lossy.scores) ||
+	        (coding->level_given ? coding->level >= LEVEL_MODEL : coding->profiles.n > 0));
 }
 
 /* The library's text, which may name the file itself. */
@@ -303,23 +304,25 @@ static void explain_bus_error(const char *path)
 
 bool models_open(const struct options *options)
 {
+	const struct coding_options *coding = &options->coding;
 	kvarc_common common;
 	kvarc_ret ret;
 
-	opened_models.o = options;
+	opened_models.work = &options->work;
+	opened_models.coding = coding;
+	opened_models.searches = paths_have_models(coding->model, options->verb);
 	opened_models.predicts = may_predict(options) && !(options->verb->bit & VERB_TRAIN);
-	if (!options->model)
+	if (!coding->model)
 		return true;
-	explain_bus_error(options->model);
-	library_common(options, &common, &opened_models.error);
+	explain_bus_error(coding->model);
+	library_common(&options->work, &common, &opened_models.error);
 	common.progress = progress_opening;
-	common.progress_opaque = (void *)(uintptr_t)paths_base(options->model);
-	ret = options->blind
-	              ? kvarc_predictor_open_blind(&opened_models.p, options->model, options->blind,
-	                                           &common)
-	              : kvarc_predictor_open_model(&opened_models.p, options->model, &common);
+	common.progress_opaque = (void *)(uintptr_t)paths_base(coding->model);
+	ret = coding->blind ? kvarc_predictor_open_blind(&opened_models.p, coding->model,
+	                                                 coding->blind, &common)
+	                    : kvarc_predictor_open_model(&opened_models.p, coding->model, &common);
 	if (ret != KVARC_OK && opened_models.predicts)
-		tell(options->model, opened_models.error.text);
+		tell(coding->model, opened_models.error.text);
 	return ret == KVARC_OK || !opened_models.predicts;
 }
 
@@ -339,7 +342,8 @@ bool models_find(const char *file, const kvarc_reader *r)
 {
 	const char *path = NULL;
 
-	opened_models.found = model_search(opened_models.o, file, r, &path);
+	if (opened_models.searches)
+		opened_models.found = model_search(opened_models.work, file, r, &path);
 	if (opened_models.found)
 		explain_bus_error(path);
 	return opened_models.found;
@@ -358,10 +362,10 @@ const char *models_name(void)
 	if (!models_given() || kvarc_predictor_get_model(opened_models.p, &m) != KVARC_OK)
 		return "";
 	if (!m.name[0])
-		return paths_base(opened_models.o->model);
-	if (!opened_models.o->blind || strchr(m.name, ' '))
+		return paths_base(opened_models.coding->model);
+	if (!opened_models.coding->blind || strchr(m.name, ' '))
 		return m.name;
-	snprintf(name, sizeof(name), "%s %s", paths_base(opened_models.o->model), m.name);
+	snprintf(name, sizeof(name), "%s %s", paths_base(opened_models.coding->model), m.name);
 	return name;
 }
 

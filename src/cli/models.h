@@ -40,9 +40,10 @@ void models_predict_text(char out[16], unsigned blind);
 /* Tokens that it has to go through to read an archive or to pack an import (the other is NULL), for
  * progress_tokens; 0: it is not used. */
 uint64_t models_tokens(const kvarc_reader *r, const kvarc_import *im);
-/* Whether --model is a folder: it has no GGUF header then. */
-bool models_is_folder(const struct options *options);
-/* The score that a model computes; KVARC_SCORE_NONE: scores come from a file, or none are given. */
-kvarc_score scores_kind(const struct options *options);
+/* Whether the model is a folder: it has no GGUF header then. model NULL: there is none. */
+bool models_is_folder(const char *model);
+/* The score of --scores that a model computes; KVARC_SCORE_NONE: scores come from a file, or none
+ * are given. */
+kvarc_score scores_kind(const char *scores);
 
 #endif

@@ -129,11 +129,9 @@ const char *verb_of_tar(const char *text)
 
 /* ==== Takes the values of options by their types ==== */
 
-static int bad_value(const struct options *options, const struct option_row *r, const char *value,
-                     const char *wanted)
+static int bad_value(const struct option_row *r, const char *value, const char *wanted)
 {
-	msg_error(NULL, "%s: '%s' is not a value for --%s; give %s", options->verb->name, value,
-	          r->name, wanted);
+	msg_usage("'%s' is not a value for --%s; give %s", value, r->name, wanted);
 	return -1;
 }
 
@@ -172,7 +170,7 @@ int options_set(struct options *options, const struct option_row *r, const char 
 	uint64_t n;
 
 	if (value && value[0] == '\0')
-		return bad_value(options, r, value, "something that is not empty");
+		return bad_value(r, value, "something that is not empty");
 	switch (v->type) {
 	case OPTION_FLAG:
 		*(bool *)member = true;
@@ -184,10 +182,10 @@ int options_set(struct options *options, const struct option_row *r, const char 
 		return add_string((struct option_list *)member, value);
 	case OPTION_CHOICE:
 		*(unsigned *)member = choice_of(r, value);
-		return *(unsigned *)member ? 0 : bad_value(options, r, value, v->wanted);
+		return *(unsigned *)member ? 0 : bad_value(r, value, v->wanted);
 	case OPTION_NUMBER:
 		if (!units_parse_u64(value, v->max, &n) || n < v->min)
-			return bad_value(options, r, value, v->wanted);
+			return bad_value(r, value, v->wanted);
 		*(uint64_t *)member = n;
 		return 0;
 	default:
@@ -217,7 +215,7 @@ int options_set_level(struct options *options, const struct option_row *r, const
 	uint64_t n;
 
 	if (!units_parse_u64(value, 9, &n))
-		return bad_value(options, r, value, "a level, 0 to 8");
+		return bad_value(r, value, "a level, 0 to 8");
 	if (n > KVARC_LEVEL_MAX) {
 		msg_error(NULL,
 		          "level %d is not in kvarc %s; use -0 (fast), -1 (small), -2 "
@@ -225,8 +223,8 @@ int options_set_level(struct options *options, const struct option_row *r, const
 		          (int)n, kvarc_version());
 		return -1;
 	}
-	options->level = (int)n;
-	options->level_given = true;
+	options->coding.level = (int)n;
+	options->coding.level_given = true;
 	return 0;
 }
 
@@ -236,31 +234,31 @@ static int options_set_threads(struct options *options, const struct option_row 
 	uint64_t n;
 
 	if (!units_parse_u64(value, 1024, &n))
-		return bad_value(options, r, value, "a number up to 1024, 0 for all cores");
+		return bad_value(r, value, "a number up to 1024, 0 for all cores");
 	if (n == 0) {
 		long cores = sysconf(_SC_NPROCESSORS_ONLN);
 		n = cores > 1 ? (uint64_t)cores : 1;
 	}
-	options->threads = (unsigned)n;
-	options->threads_given = true;
+	options->work.threads = (unsigned)n;
+	options->work.threads_given = true;
 	return 0;
 }
 
 static int options_set_device(struct options *options, const struct option_row *r,
                               const char *value)
 {
-	if (strncmp(value, "cuda:", 5) || !units_parse_u64(value + 5, 1023, &options->device))
-		return bad_value(options, r, value,
-		                 "cuda: and the number of a GPU, such as cuda:0");
-	options->device_given = true;
+	if (strncmp(value, "cuda:", 5) ||
+	    !units_parse_u64(value + 5, 1023, &options->device.number))
+		return bad_value(r, value, "cuda: and the number of a GPU, such as cuda:0");
+	options->device.given = true;
 	return 0;
 }
 
 static int options_set_memory(struct options *options, const struct option_row *r,
                               const char *value)
 {
-	if (!units_parse_size(value, &options->memlimit) || options->memlimit == 0)
-		return bad_value(options, r, value, "a size such as 64M or 1G");
+	if (!units_parse_size(value, &options->work.memlimit) || options->work.memlimit == 0)
+		return bad_value(r, value, "a size such as 64M or 1G");
 	return 0;
 }
 
@@ -269,16 +267,16 @@ static int options_set_budget(struct options *options, const struct option_row *
 {
 	/* 20 would be 20 bytes, which nobody means. */
 	if (value[strspn(value, "0123456789")] == '\0' ||
-	    !units_parse_size(value, &options->budget) || options->budget == 0)
-		return bad_value(options, r, value, "a size with its unit, such as 500M or 20G");
+	    !units_parse_size(value, &options->gc.budget) || options->gc.budget == 0)
+		return bad_value(r, value, "a size with its unit, such as 500M or 20G");
 	return 0;
 }
 
 static int options_set_grace(struct options *options, const struct option_row *r, const char *value)
 {
-	if (!units_parse_seconds(value, &options->grace))
-		return bad_value(options, r, value, "a time such as 90s, 30m, 2h or 1d");
-	options->grace_given = true;
+	if (!units_parse_seconds(value, &options->gc.grace))
+		return bad_value(r, value, "a time such as 90s, 30m, 2h or 1d");
+	options->gc.grace_given = true;
 	return 0;
 }
 
@@ -298,48 +296,46 @@ static int options_set_isa(struct options *options, const struct option_row *r, 
 		if (strcmp(sets[i].name, value) != 0)
 			continue;
 		if (!(kvarc_isa_available() & sets[i].bit)) {
-			msg_error(NULL,
-			          "%s: this build on this processor has no "
-			          "%s kernels; leave --isa out to use '%s'",
-			          options->verb->name, value, kvarc_isa_name(KVARC_ISA_ALL));
+			msg_usage("this build on this processor has no %s kernels; leave --isa out "
+			          "to use '%s'",
+			          value, kvarc_isa_name(KVARC_ISA_ALL));
 			return -1;
 		}
-		options->isa_mask = sets[i].bit;
+		options->work.isa_mask = sets[i].bit;
 		return 0;
 	}
-	return bad_value(options, r, value, "scalar, avx2, avx512 or neon");
+	return bad_value(r, value, "scalar, avx2, avx512 or neon");
 }
 
 static int set_range(struct options *options, const struct option_row *r, const char *value,
                      uint64_t *first, uint64_t *n)
 {
 	if (!units_parse_range(value, first, n))
-		return bad_value(options, r, value,
-		                 "A-B counted from 0, both included, or A, or A-");
-	options->range_given = true;
+		return bad_value(r, value, "A-B counted from 0, both included, or A, or A-");
+	options->extract.range_given = true;
 	return 0;
 }
 
 static int options_set_layers(struct options *options, const struct option_row *r,
                               const char *value)
 {
-	if (set_range(options, r, value, &options->layer0, &options->n_layers) != 0)
+	if (set_range(options, r, value, &options->extract.layer0, &options->extract.n_layers) != 0)
 		return -1;
-	return options->layer0 > 65535 ? bad_value(options, r, value, "layers up to 65535") : 0;
+	return options->extract.layer0 > 65535 ? bad_value(r, value, "layers up to 65535") : 0;
 }
 
 static int options_set_tokens(struct options *options, const struct option_row *r,
                               const char *value)
 {
-	return set_range(options, r, value, &options->token0, &options->n_tokens);
+	return set_range(options, r, value, &options->extract.token0, &options->extract.n_tokens);
 }
 
 static int options_set_track(struct options *options, const struct option_row *r, const char *value)
 {
-	options->range_given = true;
-	return units_parse_u64(value, 4095, &options->track)
+	options->extract.range_given = true;
+	return units_parse_u64(value, 4095, &options->extract.track)
 	               ? 0
-	               : bad_value(options, r, value, "a whole number in range");
+	               : bad_value(r, value, "a whole number in range");
 }
 
 /* --max-error ERROR is --tier near:ERROR; a second one is one tier too many, whatever it says. */
@@ -349,23 +345,23 @@ static int options_add_max_error(struct options *options, const struct option_ro
 	static const char near[] = "near:";
 
 	(void)r;
-	if (options->near_tier)
-		return add_string(&options->tiers, options->near_tier);
-	options->near_tier = malloc(strlen(value) + sizeof(near));
-	if (!options->near_tier) {
+	if (options->lossy.near_tier)
+		return add_string(&options->lossy.tiers, options->lossy.near_tier);
+	options->lossy.near_tier = malloc(strlen(value) + sizeof(near));
+	if (!options->lossy.near_tier) {
 		msg_error(NULL, "out of memory");
 		return -1;
 	}
-	strcat(strcpy(options->near_tier, near), value);
-	return add_string(&options->tiers, options->near_tier);
+	strcat(strcpy(options->lossy.near_tier, near), value);
+	return add_string(&options->lossy.tiers, options->lossy.near_tier);
 }
 
 static int options_add_identity(struct options *options, const struct option_row *r,
                                 const char *value)
 {
 	if (!strchr(value, '=') || value[0] == '=')
-		return bad_value(options, r, value, "KEY=VALUE, as 'kvarc info' shows them");
-	return add_string(&options->identity, value);
+		return bad_value(r, value, "KEY=VALUE, as 'kvarc info' shows them");
+	return add_string(&options->archive.identity, value);
 }
 
 static int options_set_predict(struct options *options, const struct option_row *r,
@@ -378,8 +374,8 @@ static int options_set_predict(struct options *options, const struct option_row 
 	else if (strcmp(value, "token") != 0 &&
 	         (strncmp(value, "top-", 4) != 0 ||
 	          !units_parse_u64(value + 4, KVARC_BLIND_TOP_MAX, &n) || n == 0))
-		return bad_value(options, r, value, "token, top-1 to top-16, or embedding");
-	options->blind = (unsigned)n;
+		return bad_value(r, value, "token, top-1 to top-16, or embedding");
+	options->coding.blind = (unsigned)n;
 	return 0;
 }
 
@@ -394,7 +390,7 @@ static int options_set_dtype(struct options *options, const struct option_row *r
 			return 0;
 		}
 	}
-	return bad_value(options, r, value, "f32, f16 or bf16");
+	return bad_value(r, value, "f32, f16 or bf16");
 }
 
 static int options_set_max_kl(struct options *options, const struct option_row *r,
@@ -402,9 +398,9 @@ static int options_set_max_kl(struct options *options, const struct option_row *
 {
 	char *end;
 
-	options->max_kl = strtod(value, &end);
-	if (*end || !(options->max_kl > 0) || options->max_kl > 100)
-		return bad_value(options, r, value, "nats a token, such as 0.01");
+	options->lossy.max_kl = strtod(value, &end);
+	if (*end || !(options->lossy.max_kl > 0) || options->lossy.max_kl > 100)
+		return bad_value(r, value, "nats a token, such as 0.01");
 	return 0;
 }
 
@@ -414,8 +410,8 @@ static int options_set_first_token(struct options *options, const struct option_
 	uint64_t n;
 
 	if (!units_parse_u64(value, INT32_MAX, &n))
-		return bad_value(options, r, value, "a whole number in range");
-	options->first_token = (int32_t)n;
+		return bad_value(r, value, "a whole number in range");
+	options->train.first_token = (int32_t)n;
 	return 0;
 }
 
@@ -425,8 +421,8 @@ static int options_set_repeat(struct options *options, const struct option_row *
 	uint64_t n;
 
 	if (!units_parse_u64(value, 1000, &n))
-		return bad_value(options, r, value, "a whole number in range");
-	options->repeat = n ? (unsigned)n : 1;
+		return bad_value(r, value, "a whole number in range");
+	options->bench.repeat = n ? (unsigned)n : 1;
 	return 0;
 }
 
@@ -437,10 +433,12 @@ static int options_set_parity(struct options *options, const struct option_row *
 	uint64_t percent;
 
 	if (!units_parse_u64(value, ALL, &percent) || percent < 1)
-		return bad_value(options, r, value, "a percentage, 1 to 100");
+		return bad_value(r, value, "a percentage, 1 to 100");
 	/* One row serves many pieces; higher percentages need more rows. */
-	options->parity_pieces = percent < FEW ? (uint32_t)(ALL / percent) : PIECES;
-	options->parity_rows = percent < FEW ? 1 : (uint32_t)((PIECES * percent + ALL - 1) / ALL);
+	options->archive.parity_pieces = percent < FEW ? (uint32_t)(ALL / percent) : PIECES;
+	options->archive.parity_rows = percent < FEW
+	                                       ? 1
+	                                       : (uint32_t)((PIECES * percent + ALL - 1) / ALL);
 	return 0;
 }
 
@@ -451,8 +449,8 @@ enum { RULES_BYTES = 64 << 10 }; /* limit of the library */
 /* Adds n bytes and the end of a line. */
 static int add_text(struct options *options, const char *text, size_t n)
 {
-	size_t had = options->kv_rule ? strlen(options->kv_rule) : 0;
-	char *p = realloc(options->kv_rule, had + n + 2);
+	size_t had = options->import.kv_rule ? strlen(options->import.kv_rule) : 0;
+	char *p = realloc(options->import.kv_rule, had + n + 2);
 
 	if (!p) {
 		msg_error(NULL, "out of memory");
@@ -461,7 +459,7 @@ static int add_text(struct options *options, const char *text, size_t n)
 	memcpy(p + had, text, n);
 	p[had + n] = '\n';
 	p[had + n + 1] = '\0';
-	options->kv_rule = p;
+	options->import.kv_rule = p;
 	return 0;
 }
 
@@ -648,78 +646,80 @@ const struct option_row options_rows[] = {
 	  "0 fast, 1 small (default), 2-3 with a profile, 4-8 with a model",
 	  CALL(options_set_level) },
 	{ 0, "profile", "KVP", ARG_FILE, NULL, VERB_ALL & ~(VERB_PROFILES | VERB_WEIGHTS),
-	  "use this profile of the model; may be repeated", LIST(profiles) },
+	  "use this profile of the model; may be repeated", LIST(coding.profiles) },
 	{ 0, "embed-profile", NULL, ARG_NONE, NULL,
 	  VERB_PACK | VERB_CUT | VERB_COMPACT | VERB_APPEND, "put the profile into the archive",
-	  FLAG(embed_profile) },
+	  FLAG(coding.embed_profile) },
 	{ 0, "rope", "SPEC", ARG_VALUE, NULL, VERB_PACK | VERB_APPEND | VERB_TRAIN,
-	  "RoPE of keys: auto, none, THETA[,half|interleaved][,DIMS]", STRING(rope) },
+	  "RoPE of keys: auto, none, THETA[,half|interleaved][,DIMS]", STRING(import.rope) },
 	{ 0, "model", "MODEL", ARG_FILE, NULL, CODES | VERB_PROFILES,
-	  "model: a GGUF, or a folder (config.json and safetensors)", STRING(model) },
+	  "model: a GGUF, or a folder (config.json and safetensors)", STRING(coding.model) },
 	{ 0, "arith", "NUMBERS", ARG_CHOICE, "w8a8 w8a15 w15a15 fp8",
 	  VERB_PACK | VERB_CUT | VERB_COMPACT | VERB_TRAIN | VERB_EVAL,
 	  "arithmetic of the model: w8a8, w8a15, w15a15 or fp8",
-	  CHOICE(arithmetic, "w8a8, w8a15, w15a15 or fp8") },
+	  CHOICE(coding.arithmetic, "w8a8, w8a15, w15a15 or fp8") },
 	{ 0, "loop", "LOOP", ARG_CHOICE, "open closed",
 	  VERB_PACK | VERB_CUT | VERB_COMPACT | VERB_TRAIN,
-	  "attend to predicted (open) or decoded (closed) values", CHOICE(loop, "open or closed") },
+	  "attend to predicted (open) or decoded (closed) values",
+	  CHOICE(coding.loop, "open or closed") },
 	{ 0, "predict", "WHAT", ARG_CHOICE, "token top-1 top-4 top-16 embedding",
 	  CODES & ~(VERB_APPEND | VERB_BENCH | VERB_EVAL),
 	  "predict with the current token (default) or without it", CALL(options_set_predict) },
 	{ 0, "token-ids", "HOW", ARG_CHOICE, "stored model", VERB_PACK,
 	  "token ids stored, or coded by the model (a third of the size)",
-	  CHOICE(token_ids, "stored or model") },
+	  CHOICE(archive.token_ids, "stored or model") },
 	{ 0, "tier", "SPEC", ARG_VALUE, NULL, VERB_PACK | VERB_BENCH | VERB_EVAL,
-	  "lossy coding: had:4 keeps about 4 bits per element", LIST(tiers) },
+	  "lossy coding: had:4 keeps about 4 bits per element", LIST(lossy.tiers) },
 	{ 0, "max-error", "ERROR", ARG_VALUE, NULL, VERB_PACK,
 	  "largest element error (0.01: 1 %); with --tier, of attention",
 	  CALL(options_add_max_error) },
 	{ 0, "scores", "SCORES", ARG_FILE, NULL, VERB_PACK | VERB_EVAL,
-	  "token scores for keep= of --tier: h2o, surprisal or FILE", STRING(scores) },
+	  "token scores for keep= of --tier: h2o, surprisal or FILE", STRING(lossy.scores) },
 	{ 0, "allow-lossy", NULL, ARG_NONE, NULL,
 	  VERB_UNPACK | VERB_CUT | VERB_COMPACT | VERB_TRAIN | VERB_BENCH,
-	  "accept data that a lossy tier has changed", FLAG(allow_lossy) },
+	  "accept data that a lossy tier has changed", FLAG(reading.allow_lossy) },
 	{ 0, "kv-rule", "RULE", ARG_VALUE, NULL, VERB_PACK | VERB_APPEND | VERB_BENCH | VERB_TRAIN,
 	  "pattern of tensor names, \"layers.{layer}.{key|value}\"", CALL(options_add_rule) },
 	{ 0, "kv-rules", "FILE", ARG_FILE, NULL, VERB_PACK | VERB_APPEND | VERB_BENCH | VERB_TRAIN,
 	  "such patterns from a file, one a line", CALL(options_add_rules) },
 	{ 0, "axes", "AXES", ARG_VALUE, NULL, VERB_PACK | VERB_APPEND | VERB_BENCH | VERB_TRAIN,
-	  "order of their axes: head, token, channel; \"htc\"", STRING(axes) },
+	  "order of their axes: head, token, channel; \"htc\"", STRING(import.axes) },
 	{ 0, "attach", "DIR", ARG_FILE, NULL, VERB_PACK | VERB_APPEND | VERB_UNPACK | VERB_SESSION,
-	  "keep the folder DIR beside the cache; unpack, load: extract it", STRING(attach) },
+	  "keep the folder DIR beside the cache; unpack, load: extract it",
+	  STRING(archive.attach) },
 	{ 0, "raw", "PAGES", ARG_VALUE, NULL, VERB_PACK | VERB_APPEND | VERB_BENCH | VERB_TRAIN,
-	  "elements without a header: \"bf16,2LTHD,L=30,H=3,D=64\"", STRING(raw) },
+	  "elements without a header: \"bf16,2LTHD,L=30,H=3,D=64\"", STRING(import.raw) },
 	{ 0, "layout", "LAYOUT", ARG_VALUE, NULL, VERB_PACK | VERB_APPEND | VERB_BENCH | VERB_TRAIN,
-	  "page files of an engine: vllm, sglang:page_first, lmcache, ...", STRING(layout) },
+	  "page files of an engine: vllm, sglang:page_first, lmcache, ...", STRING(import.layout) },
 	{ 0, "opaque", NULL, ARG_NONE, NULL, VERB_PACK | VERB_APPEND | VERB_SESSION,
-	  "do not parse the file, store it as plain bytes", FLAG(opaque) },
+	  "do not parse the file, store it as plain bytes", FLAG(import.opaque) },
 	{ 0, "members", NULL, ARG_NONE, NULL, VERB_PACK,
-	  "pack the files of a tar or zip instead of it, deflated ones too", FLAG(members) },
+	  "pack the files of a tar or zip instead of it, deflated ones too", FLAG(import.members) },
 	{ 0, "verify", NULL, ARG_NONE, NULL,
 	  VERB_PACK | VERB_CUT | VERB_COMPACT | VERB_APPEND | VERB_SESSION | VERB_WATCH,
-	  "decode every chunk after encoding and compare", FLAG(verify) },
+	  "decode every chunk after encoding and compare", FLAG(archive.verify) },
 	{ 0, "streamable", NULL, ARG_NONE, NULL, VERB_PACK | VERB_CUT | VERB_COMPACT,
-	  "write an archive that needs no seeking to be read", FLAG(streamable) },
+	  "write an archive that needs no seeking to be read", FLAG(archive.streamable) },
 	{ 0, "parity", "PERCENT", ARG_VALUE, NULL, MAKES,
 	  "add parity, from which kvarc repair restores lost bytes (6: one of 16)",
 	  CALL(options_set_parity) },
 	{ 0, "encrypt", NULL, ARG_NONE, NULL, MAKES | VERB_SESSION | VERB_WATCH,
-	  "encrypt the archive, with a key, a passphrase or both", FLAG(encrypt) },
+	  "encrypt the archive, with a key, a passphrase or both", FLAG(keys.encrypt) },
 	{ 0, "decrypt", NULL, ARG_NONE, NULL, VERB_CUT | VERB_COMPACT | VERB_SESSION,
-	  "do not encrypt what follows an encrypted archive", FLAG(decrypt) },
+	  "do not encrypt what follows an encrypted archive", FLAG(keys.decrypt) },
 	{ 0, "key-file", "FILE", ARG_FILE, NULL, VERB_PACK | VERB_WATCH | VERB_REPAIR | OPENS,
-	  "key of encrypted archives: 32 bytes or 64 digits; may be repeated", LIST(key_files) },
+	  "key of encrypted archives: 32 bytes or 64 digits; may be repeated", LIST(keys.files) },
 	{ 0, "passphrase-file", "FILE", ARG_FILE, NULL,
 	  VERB_PACK | VERB_WATCH | VERB_REPAIR | OPENS,
-	  "passphrase of encrypted archives; may be repeated", LIST(passphrase_files) },
+	  "passphrase of encrypted archives; may be repeated", LIST(keys.passphrase_files) },
 	{ 0, "salvage", NULL, ARG_NONE, NULL, VERB_UNPACK,
-	  "recover what is intact in a damaged archive", FLAG(salvage) },
+	  "recover what is intact in a damaged archive", FLAG(reading.salvage) },
 	{ 0, "salvage-tokens", "WHAT", ARG_CHOICE, "keep zero", VERB_UNPACK,
 	  "of a salvaged slot: keep its whole leading tokens, or zero what is lost (keep)",
-	  CHOICE(salvage_tokens, "keep or zero") },
+	  CHOICE(reading.salvage_tokens, "keep or zero") },
 	{ 0, "to", "FORMAT", ARG_CHOICE, "safetensors llama", VERB_UNPACK | VERB_CUT,
 	  "write the tensors as FORMAT: safetensors, or llama, a slot",
-	  CHOICE(to, "safetensors or llama") },
+	  CHOICE(extract.to, "safetensors or llama") },
 	{ 0, "layers", "A-B", ARG_VALUE, NULL, VERB_UNPACK | VERB_CUT,
 	  "only layers A to B, counted from 0, inclusive", CALL(options_set_layers) },
 	{ 0, "tokens", "A-B", ARG_VALUE, NULL, VERB_UNPACK | VERB_CUT,
@@ -728,11 +728,11 @@ const struct option_row options_rows[] = {
 	  "track (token axis) that --tokens counts on (0)", CALL(options_set_track) },
 	{ 0, "checkpoint", "N", ARG_VALUE, NULL, VERB_UNPACK | VERB_TEST | VERB_CUT | VERB_COMPACT,
 	  "read the archive as of this checkpoint, not its end",
-	  NUMBER(checkpoint, 1, UINT64_MAX, "a number, at least 1") },
+	  NUMBER(reading.checkpoint, 1, UINT64_MAX, "a number, at least 1") },
 	{ 0, "keep", "WHAT", ARG_CHOICE, "last labels", VERB_COMPACT,
 	  "checkpoints to keep: last (state), labels, or the last N", STRING(keep_states) },
 	{ 0, "label", "TEXT", ARG_VALUE, NULL, VERB_APPEND | VERB_SESSION,
-	  "label of the checkpoint or version", STRING(label) },
+	  "label of the checkpoint or version", STRING(archive.label) },
 	{ 0, "plot", "SVG", ARG_FILE, NULL, VERB_INFO | VERB_EVAL | VERB_LOG,
 	  "plot bits per element by layer, KL by tier, or bytes by checkpoint", STRING(plot) },
 	{ 0, "identity", "KEY=VALUE", ARG_VALUE, NULL,
@@ -740,77 +740,78 @@ const struct option_row options_rows[] = {
 	  "record this identity, or require it (info)", CALL(options_add_identity) },
 	{ 0, "held-out", "PERCENT", ARG_VALUE, NULL, VERB_TRAIN,
 	  "measure, not fit, the last PERCENT of each input (10)",
-	  NUMBER(held_out, 0, 50, "a percentage, 0 to 50") },
+	  NUMBER(train.held_out, 0, 50, "a percentage, 0 to 50") },
 	{ 0, "measure", "FILE", ARG_FILE, NULL, VERB_TRAIN,
-	  "measure FILE, do not fit to it; may be repeated", LIST(measure) },
+	  "measure FILE, do not fit to it; may be repeated", LIST(train.measure) },
 	{ 0, "generate", "N", ARG_VALUE, NULL, VERB_TRAIN,
 	  "let the model generate N tokens and fit to them",
-	  NUMBER(write, 2, 1 << 30, "a number of tokens") },
+	  NUMBER(train.write, 2, 1 << 30, "a number of tokens") },
 	{ 0, "seed", "N", ARG_VALUE, NULL, VERB_TRAIN, "random seed of --generate (0)",
-	  NUMBER(seed, 0, UINT64_MAX, "a whole number in range") },
+	  NUMBER(train.seed, 0, UINT64_MAX, "a whole number in range") },
 	{ 0, "first-token", "ID", ARG_VALUE, NULL, VERB_TRAIN,
 	  "first token of generated sequences (the model's own)", CALL(options_set_first_token) },
 	{ 0, "dtype", "DTYPE", ARG_CHOICE, "f32 f16 bf16", VERB_TRAIN | VERB_EVAL,
 	  "element type of caches made from token ids (bf16)", CALL(options_set_dtype) },
 	{ 0, "sequences", "N", ARG_VALUE, NULL, VERB_EVAL,
 	  "number of sequences, evenly from all files (64)",
-	  NUMBER(sequences, 1, 1 << 24, "a number, at least 1") },
+	  NUMBER(eval.sequences, 1, 1 << 24, "a number, at least 1") },
 	{ 0, "prefix", "N", ARG_VALUE, NULL, VERB_EVAL,
 	  "tokens of each sequence whose cache is archived (512)",
-	  NUMBER(prefix, 1, 1 << 24, "a number, at least 1") },
+	  NUMBER(eval.prefix, 1, 1 << 24, "a number, at least 1") },
 	{ 0, "continue", "N", ARG_VALUE, NULL, VERB_EVAL,
 	  "tokens after the prefix that are compared (64)",
-	  NUMBER(continuation, 2, 1 << 24, "a number, at least 2") },
+	  NUMBER(eval.continuation, 2, 1 << 24, "a number, at least 2") },
 	{ 0, "max-kl", "X", ARG_VALUE, NULL, VERB_PACK | VERB_EVAL,
 	  "limit the mean KL of the next token to X nats", CALL(options_set_max_kl) },
 	{ 0, "head-block", NULL, ARG_NONE, NULL, VERB_TRAIN,
-	  "predict within heads: smaller profile, less gain", FLAG(head_block) },
+	  "predict within heads: smaller profile, less gain", FLAG(train.head_block) },
 	{ 0, "whole-layer", NULL, ARG_NONE, NULL, VERB_TRAIN,
-	  "predict from the whole layer, however wide it is", FLAG(whole_layer) },
+	  "predict from the whole layer, however wide it is", FLAG(train.whole_layer) },
 	{ 0, "no-table", NULL, ARG_NONE, NULL, VERB_TRAIN, "no token-id table for the lowest layer",
-	  FLAG(no_table) },
+	  FLAG(train.no_table) },
 	{ 0, "klt", NULL, ARG_NONE, NULL, VERB_TRAIN, "fit only the transforms for pack --tier klt",
-	  FLAG(klt) },
+	  FLAG(train.klt) },
 	{ 0, "group", "LAYERS", ARG_VALUE, NULL, VERB_TRAIN,
 	  "with --klt: layers per prediction group (8)",
-	  NUMBER(group, 1, 1 << 24, "a number, at least 1") },
+	  NUMBER(train.group, 1, 1 << 24, "a number, at least 1") },
 	{ 0, "no-stages", NULL, ARG_NONE, NULL, VERB_TRAIN,
-	  "fit only channel means and scales of the residual", FLAG(no_stages) },
+	  "fit only channel means and scales of the residual", FLAG(train.no_stages) },
 	{ 0, "repeat", "N", ARG_VALUE, NULL, VERB_BENCH, "take the fastest of N runs (5)",
 	  CALL(options_set_repeat) },
 	{ 0, "link", "LINK", ARG_FILE, NULL, VERB_BENCH,
-	  "what restores soonest over LINK: bits/s (1G), or a folder's disk", STRING(link) },
+	  "what restores soonest over LINK: bits/s (1G), or a folder's disk", STRING(bench.link) },
 	{ 0, "prefill", "N", ARG_VALUE, NULL, VERB_BENCH,
 	  "with --link: compare a prefill of N tokens per second",
-	  NUMBER(prefill, 1, 1 << 30, "tokens per second") },
+	  NUMBER(bench.prefill, 1, 1 << 30, "tokens per second") },
 	{ 0, "store", "URL", ARG_FILE, NULL, VERB_SESSION | VERB_STORE | VERB_WATCH,
-	  "store: a folder, s3://BUCKET/PREFIX or redis://HOST", STRING(store) },
+	  "store: a folder, s3://BUCKET/PREFIX or redis://HOST", STRING(store.url) },
 	{ 0, "index", "PATH", ARG_FILE, NULL, VERB_SESSION | VERB_STORE | VERB_WATCH,
-	  "index of the store, on a local disk", STRING(index) },
+	  "index of the store, on a local disk", STRING(store.index) },
 	{ 0, "accept-weak-store", NULL, ARG_NONE, NULL, VERB_SESSION | VERB_STORE | VERB_WATCH,
 	  "save to a service that cannot keep what is saved; recorded in the store",
-	  FLAG(accept_weak_store) },
+	  FLAG(store.accept_weak) },
 	{ 0, "namespace", "NAME", ARG_VALUE, NULL, VERB_SESSION | VERB_STORE | VERB_WATCH,
-	  "sessions of this namespace, which alone share tokens (default)", STRING(name_space) },
+	  "sessions of this namespace, which alone share tokens (default)",
+	  STRING(store.name_space) },
 	{ 0, "server", "URL", ARG_VALUE, NULL, VERB_SESSION,
-	  "a llama.cpp server in place of a file: http://HOST:PORT", STRING(server) },
+	  "a llama.cpp server in place of a file: http://HOST:PORT", STRING(server.url) },
 	{ 0, "slot", "N", ARG_VALUE, NULL, VERB_SESSION, "slot of the server (0)",
-	  NUMBER(slot, 0, 1 << 20, "a number, from 0 on") },
+	  NUMBER(server.slot, 0, 1 << 20, "a number, from 0 on") },
 	{ 0, "slot-folder", "DIR", ARG_FILE, NULL, VERB_SESSION,
-	  "the folder of the server's --slot-save-path", STRING(slot_folder) },
+	  "the folder of the server's --slot-save-path", STRING(server.slot_folder) },
 	{ 0, "have", "FILE", ARG_FILE, NULL, VERB_SESSION,
 	  "send: leave out the archives of this list, of 'store have'", STRING(have) },
 	{ 0, "budget", "SIZE", ARG_VALUE, NULL, VERB_STORE,
 	  "gc: remove the least recently used versions down to SIZE", CALL(options_set_budget) },
 	{ 0, "keep-versions", "N", ARG_VALUE, NULL, VERB_STORE,
 	  "gc: of each session only the last N versions stay",
-	  NUMBER(keep_versions, 1, 1 << 30, "a number, at least 1") },
+	  NUMBER(gc.keep_versions, 1, 1 << 30, "a number, at least 1") },
 	{ 0, "grace", "TIME", ARG_VALUE, NULL, VERB_STORE,
 	  "gc: leave archives younger than TIME alone (2h; 90s, 30m, 2d)",
 	  CALL(options_set_grace) },
-	{ 0, "dry-run", NULL, ARG_NONE, NULL, VERB_STORE, "gc: remove nothing", FLAG(dry_run) },
+	{ 0, "dry-run", NULL, ARG_NONE, NULL, VERB_STORE, "gc: remove nothing", FLAG(gc.dry_run) },
 	{ 0, "no-repack", NULL, ARG_NONE, NULL, VERB_STORE,
-	  "gc: copy no archives of which little is needed", FLAG(no_repack) },
+	  "gc: copy no archives of which little is needed", FLAG(gc.no_repack) },
 	{ 'T', "threads", "N", ARG_VALUE, NULL, CODES | VERB_SESSION | VERB_STORE | VERB_WATCH,
 	  "number of threads, 0 for all cores (default: up to 4)", CALL(options_set_threads) },
 	{ 'M', "memory", "SIZE", ARG_VALUE, NULL, (VERB_ALL & ~VERB_WEIGHTS) | VERB_REPAIR,
@@ -828,9 +829,9 @@ const struct option_row options_rows[] = {
 	{ 'k', "keep", NULL, ARG_NONE, NULL, VERB_PACK | VERB_UNPACK,
 	  "keep the sources (the default)", FLAG(keep) },
 	{ 0, "once", NULL, ARG_NONE, NULL, VERB_WATCH,
-	  "pack what is there, wait for what is being written, and end", FLAG(once) },
+	  "pack what is there, wait for what is being written, and end", FLAG(watch.once) },
 	{ 0, "poll", NULL, ARG_NONE, NULL, VERB_WATCH,
-	  "look every second, for folders of a network that report no changes", FLAG(poll) },
+	  "look every second, for folders of a network that report no changes", FLAG(watch.poll) },
 	{ 0, "rm", NULL, ARG_NONE, NULL, VERB_PACK | VERB_WATCH,
 	  "delete the source after success (implies --verify)", FLAG(remove) },
 	{ 0, "json", NULL, ARG_NONE, NULL, VERB_ALL | VERB_REPAIR,

@@ -48,7 +48,7 @@ static const struct rule rules[] = {
 	{ VERB_CUT, M(verb), NEEDS, { M(output) }, "say where to write it with -o FILE" },
 	{ VERB_COMPACT, M(verb), NEEDS, { M(output) }, "say where to write it with -o FILE" },
 	{ VERB_COMPACT,
-	  M(checkpoint),
+	  M(reading.checkpoint),
 	  EXCLUDES,
 	  { M(keep_states) },
 	  "--checkpoint writes one state, and --keep says which: give one of them" },
@@ -61,48 +61,57 @@ static const struct rule rules[] = {
 	{ VERB_EVAL,
 	  M(verb),
 	  NEEDS,
-	  { M(model) },
+	  { M(coding.model) },
 	  "say which model with --model: a GGUF, or a folder with config.json and safetensors" },
 	{ VERB_UNPACK,
-	  M(range_given),
+	  M(extract.range_given),
 	  NEEDS,
-	  { M(to) },
+	  { M(extract.to) },
 	  "--layers, --tokens and --track need --to safetensors or --to llama; 'kvarc cut' makes "
 	  "a smaller archive" },
 	{ VERB_CUT,
-	  M(to),
+	  M(extract.to),
 	  EXCLUDES,
-	  { M(level_given), M(embed_profile), M(verify), M(streamable) },
+	  { M(coding.level_given), M(coding.embed_profile), M(archive.verify),
+	    M(archive.streamable) },
 	  "--level, --embed-profile, --verify and --streamable are for archives, which --to does "
 	  "not write" },
 	{ VERB_BENCH,
-	  M(tiers.n),
+	  M(lossy.tiers.n),
 	  EXCLUDES,
-	  { M(level_given) },
+	  { M(coding.level_given) },
 	  "--tier lossless:LEVEL has the level" },
-	{ VERB_BENCH, M(link), EXCLUDES, { M(tiers.n) }, "--link compares levels, not tiers" },
 	{ VERB_BENCH,
-	  M(device_given),
+	  M(bench.link),
 	  EXCLUDES,
-	  { M(tiers.n), M(link) },
+	  { M(lossy.tiers.n) },
+	  "--link compares levels, not tiers" },
+	{ VERB_BENCH,
+	  M(device.given),
+	  EXCLUDES,
+	  { M(lossy.tiers.n), M(bench.link) },
 	  "--device compares levels, not tiers or links" },
 	{ VERB_UNPACK,
-	  M(device_given),
+	  M(device.given),
 	  EXCLUDES,
-	  { M(salvage), M(to) },
+	  { M(reading.salvage), M(extract.to) },
 	  "--device restores whole files; --salvage and --to decode on the host" },
-	{ VERB_BENCH, M(prefill), NEEDS, { M(link) }, "--prefill is for --link" },
-	{ VERB_ALL, M(blind), NEEDS, { M(model) }, "--predict needs --model and an open loop" },
+	{ VERB_BENCH, M(bench.prefill), NEEDS, { M(bench.link) }, "--prefill is for --link" },
+	{ VERB_ALL,
+	  M(coding.blind),
+	  NEEDS,
+	  { M(coding.model) },
+	  "--predict needs --model and an open loop" },
 	{ VERB_TRAIN,
-	  M(klt),
+	  M(train.klt),
 	  EXCLUDES,
-	  { M(level_given), M(no_stages), M(write), M(measure.n) },
+	  { M(coding.level_given), M(train.no_stages), M(train.write), M(train.measure.n) },
 	  "--klt fits transforms alone, without --level, --measure, --generate and --no-stages" },
-	{ VERB_TRAIN, M(group), NEEDS, { M(klt) }, "--group is for --klt" },
+	{ VERB_TRAIN, M(train.group), NEEDS, { M(train.klt) }, "--group is for --klt" },
 	{ VERB_TRAIN,
-	  M(head_block),
+	  M(train.head_block),
 	  EXCLUDES,
-	  { M(whole_layer) },
+	  { M(train.whole_layer) },
 	  "--head-block and --whole-layer exclude each other" },
 	{ VERB_PACK,
 	  M(keep),
@@ -110,81 +119,85 @@ static const struct rule rules[] = {
 	  { M(remove) },
 	  "-k keeps the source and --rm deletes it: give one of them" },
 	{ VERB_PACK | VERB_APPEND,
-	  M(opaque),
+	  M(import.opaque),
 	  EXCLUDES,
-	  { M(members), M(kv_rule), M(axes), M(rope) },
+	  { M(import.members), M(import.kv_rule), M(import.axes), M(import.rope) },
 	  "--opaque stores the file as it is: --members, --kv-rule, --axes and --rope need its "
 	  "tensors" },
 	{ VERB_WATCH,
-	  M(store),
+	  M(store.url),
 	  EXCLUDES,
 	  { M(output) },
 	  "--store keeps sessions; -o is for archives" },
-	{ VERB_WATCH, M(index), NEEDS, { M(store) }, "--index is for --store" },
-	{ VERB_WATCH, M(name_space), NEEDS, { M(store) }, "--namespace is for --store" },
-	{ VERB_ALL, M(raw), EXCLUDES, { M(layout) }, "one of --raw and --layout at a time" },
+	{ VERB_WATCH, M(store.index), NEEDS, { M(store.url) }, "--index is for --store" },
+	{ VERB_WATCH, M(store.name_space), NEEDS, { M(store.url) }, "--namespace is for --store" },
 	{ VERB_ALL,
-	  M(raw),
+	  M(import.raw),
 	  EXCLUDES,
-	  { M(opaque), M(members), M(kv_rule), M(axes) },
+	  { M(import.layout) },
+	  "one of --raw and --layout at a time" },
+	{ VERB_ALL,
+	  M(import.raw),
+	  EXCLUDES,
+	  { M(import.opaque), M(import.members), M(import.kv_rule), M(import.axes) },
 	  "--raw says what is in the file: --opaque, --members, --kv-rule and --axes are for "
 	  "others" },
 	{ VERB_ALL,
-	  M(layout),
+	  M(import.layout),
 	  EXCLUDES,
-	  { M(opaque), M(members), M(kv_rule), M(axes) },
+	  { M(import.opaque), M(import.members), M(import.kv_rule), M(import.axes) },
 	  "--layout says what is in the file: --opaque, --members, --kv-rule and --axes are for "
 	  "others" },
 	{ VERB_PACK,
-	  M(layout),
+	  M(import.layout),
 	  EXCLUDES,
 	  { M(remove) },
 	  "--rm would take a file away from the engine that --layout is for" },
 	{ VERB_PACK,
-	  M(opaque),
+	  M(import.opaque),
 	  EXCLUDES,
-	  { M(tiers.n), M(scores), M(token_ids) },
+	  { M(lossy.tiers.n), M(lossy.scores), M(archive.token_ids) },
 	  "--opaque stores the file as it is: --tier, --scores and --token-ids need its tensors" },
-	{ VERB_PACK, M(key_files), NEEDS, { M(encrypt) }, "--key-file is for --encrypt" },
+	{ VERB_PACK, M(keys.files), NEEDS, { M(keys.encrypt) }, "--key-file is for --encrypt" },
 	{ VERB_PACK,
-	  M(passphrase_files),
+	  M(keys.passphrase_files),
 	  NEEDS,
-	  { M(encrypt) },
+	  { M(keys.encrypt) },
 	  "--passphrase-file is for --encrypt" },
 	{ VERB_CUT | VERB_COMPACT,
-	  M(encrypt),
+	  M(keys.encrypt),
 	  EXCLUDES,
-	  { M(decrypt) },
+	  { M(keys.decrypt) },
 	  "--encrypt and --decrypt exclude each other" },
 	{ VERB_UNPACK,
-	  M(salvage_tokens),
+	  M(reading.salvage_tokens),
 	  NEEDS,
-	  { M(salvage) },
+	  { M(reading.salvage) },
 	  "--salvage-tokens is for --salvage" },
 	{ VERB_PACK,
-	  M(attach),
+	  M(archive.attach),
 	  EXCLUDES,
-	  { M(tiers.n), M(members) },
+	  { M(lossy.tiers.n), M(import.members) },
 	  "--attach is for files that come back as they were, not for --tier or --members" },
 	{ VERB_UNPACK,
-	  M(attach),
+	  M(archive.attach),
 	  EXCLUDES,
-	  { M(to) },
+	  { M(extract.to) },
 	  "--attach extracts what is beside the files, and --to writes tensors: one at a time" },
 	{ VERB_PACK,
 	  M(remove),
 	  EXCLUDES,
-	  { M(members) },
+	  { M(import.members) },
 	  "--rm would remove the container, of which --members restores only the files" },
 	{ VERB_PACK,
-	  M(near_tier),
+	  M(lossy.near_tier),
 	  EXCLUDES,
-	  { M(max_kl) },
+	  { M(lossy.max_kl) },
 	  "one of --max-kl and --max-error at a time" },
 	{ VERB_PACK,
-	  M(max_kl),
+	  M(lossy.max_kl),
 	  NEEDS,
-	  { M(tiers.n), M(model) },
+	  { M(lossy.tiers.n), M(coding.model) },
 	  "--max-kl needs --tier and the model (--model)" },
 };
 
@@ -195,10 +208,12 @@ static const struct level_rule {
 	int min, max;
 	const char *text; /* message, as in struct rule */
 } level_rules[] = {
-	{ VERB_TRAIN, M(level_given), 2, 8, "profiles are for levels 2 to 7" },
-	{ VERB_TRAIN, M(level_given), 2, 7, "level 8 uses the models of level 7: give --level 7" },
-	{ VERB_TRAIN, M(write), 4, 7, "--generate needs --level 4 to 7 and the model (--model)" },
-	{ VERB_TRAIN, M(no_stages), 4, 7, "--no-stages is for levels 4 to 7" },
+	{ VERB_TRAIN, M(coding.level_given), 2, 8, "profiles are for levels 2 to 7" },
+	{ VERB_TRAIN, M(coding.level_given), 2, 7,
+	  "level 8 uses the models of level 7: give --level 7" },
+	{ VERB_TRAIN, M(train.write), 4, 7,
+	  "--generate needs --level 4 to 7 and the model (--model)" },
+	{ VERB_TRAIN, M(train.no_stages), 4, 7, "--no-stages is for levels 4 to 7" },
 };
 
 static bool given(const struct options *options, struct member member)
@@ -226,13 +241,14 @@ static bool broken(const struct options *options, const struct rule *r)
 static bool breaks_level(const struct options *options, const struct level_rule *r)
 {
 	return (options->verb->bit & r->verb) && given(options, r->option) &&
-	       (!options->level_given || options->level < r->min || options->level > r->max);
+	       (!options->coding.level_given || options->coding.level < r->min ||
+	        options->coding.level > r->max);
 }
 
-static int check(const struct options *options, const char *broken_text)
+static int check(const char *broken_text)
 {
 	if (broken_text)
-		msg_error(NULL, "%s: %s", options->verb->name, broken_text);
+		msg_usage("%s", broken_text);
 	return broken_text ? -1 : 0;
 }
 
@@ -244,7 +260,7 @@ static int options_check_rules(const struct options *options)
 
 	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]) && !text; i++)
 		text = broken(options, &rules[i]) ? rules[i].text : NULL;
-	return check(options, text);
+	return check(text);
 }
 
 /* Checks the levels that options need, after a level was chosen. Returns 0, or -1 after a
@@ -255,7 +271,7 @@ static int options_check_levels(const struct options *options)
 
 	for (size_t i = 0; i < sizeof(level_rules) / sizeof(level_rules[0]) && !text; i++)
 		text = breaks_level(options, &level_rules[i]) ? level_rules[i].text : NULL;
-	return check(options, text);
+	return check(text);
 }
 
 /* ==== Prints help from the tables of verbs and options ==== */
@@ -345,9 +361,8 @@ static int unknown_option(const struct verb *verb, const char *shown, const char
 			const struct verb *v = options_verbs;
 			while (!(v->bit & r->verbs))
 				v++;
-			msg_error(NULL,
-			          "%s: option '--%s' belongs to 'kvarc %s'; see 'kvarc %s --help'",
-			          verb->name, name, v->name, verb->name);
+			msg_usage("option '--%s' belongs to 'kvarc %s'; see 'kvarc %s --help'",
+			          name, v->name, verb->name);
 			return -1;
 		}
 		if (r->verbs & verb->bit)
@@ -355,40 +370,39 @@ static int unknown_option(const struct verb *verb, const char *shown, const char
 	}
 	near = nearest_result(&n);
 	if (near)
-		msg_error(NULL, "%s: unknown option '%s'; did you mean '--%s'?", verb->name, shown,
-		          near);
+		msg_usage("unknown option '%s'; did you mean '--%s'?", shown, near);
 	else
-		msg_error(NULL, "%s: unknown option '%s'; see 'kvarc %s --help'", verb->name, shown,
-		          verb->name);
+		msg_usage("unknown option '%s'; see 'kvarc %s --help'", shown, verb->name);
 	return -1;
 }
 
 /* --arith and --loop without a level: the one whose own they are, else that of its loop. */
 static int choose_level(struct options *options)
 {
-	if (options->blind && options->loop == KVARC_LOOP_CLOSED) {
-		msg_error(NULL, "%s: --predict needs --model and an open loop",
-		          options->verb->name);
+	if (options->coding.blind && options->coding.loop == KVARC_LOOP_CLOSED) {
+		msg_usage("--predict needs --model and an open loop");
 		return -1;
 	}
-	if (options->blind && options->arithmetic)
-		options->loop = KVARC_LOOP_OPEN;
-	bool open = options->loop == KVARC_LOOP_OPEN;
+	if (options->coding.blind && options->coding.arithmetic)
+		options->coding.loop = KVARC_LOOP_OPEN;
+	bool open = options->coding.loop == KVARC_LOOP_OPEN;
 
-	if ((!options->arithmetic && !options->loop) || options->verb->bit == VERB_EVAL)
+	if ((!options->coding.arithmetic && !options->coding.loop) ||
+	    options->verb->bit == VERB_EVAL)
 		return 0;
-	if (options->level_given && options->level < 4) {
-		msg_error(NULL, "%s: --arith and --loop are for levels 4 to 8",
-		          options->verb->name);
+	if (options->coding.level_given && options->coding.level < 4) {
+		msg_usage("--arith and --loop are for levels 4 to 8");
 		return -1;
 	}
-	if (!options->level_given)
-		options->level = open                                             ? 4
-		                 : options->arithmetic == KVARC_ARITHMETIC_W8A15  ? 6
-		                 : options->arithmetic == KVARC_ARITHMETIC_W15A15 ? 7
-		                                                                  : 5;
-	options->loop = options->level_given || options->loop ? options->loop : KVARC_LOOP_CLOSED;
-	options->level_given = true;
+	if (!options->coding.level_given)
+		options->coding.level = open                                                    ? 4
+		                        : options->coding.arithmetic == KVARC_ARITHMETIC_W8A15  ? 6
+		                        : options->coding.arithmetic == KVARC_ARITHMETIC_W15A15 ? 7
+		                                                                                : 5;
+	options->coding.loop = options->coding.level_given || options->coding.loop
+	                               ? options->coding.loop
+	                               : KVARC_LOOP_CLOSED;
+	options->coding.level_given = true;
 	return 0;
 }
 
@@ -396,10 +410,9 @@ static int choose_level(struct options *options)
 static int next_value(struct options *options, const struct option_row *r, const char *value)
 {
 	if (value[0] == '-' && value[1] == '-') {
-		msg_error(NULL,
-		          "%s: option '--%s' needs a value, and '%s' is none; one that "
-		          "begins with '--' is given as --%s=%s",
-		          options->verb->name, r->name, value, r->name, value);
+		msg_usage("option '--%s' needs a value, and '%s' is none; one that begins with "
+		          "'--' is given as --%s=%s",
+		          r->name, value, r->name, value);
 		return -1;
 	}
 	return options_set(options, r, value);
@@ -430,8 +443,7 @@ static int long_option(struct options *options, int argc, char **argv, int *i)
 	}
 	if (!r->arg) {
 		if (equal) {
-			msg_error(NULL, "%s: option '--%s' takes no value", options->verb->name,
-			          name);
+			msg_usage("option '--%s' takes no value", name);
 			return -1;
 		}
 		return options_set(options, r, NULL);
@@ -439,8 +451,7 @@ static int long_option(struct options *options, int argc, char **argv, int *i)
 	if (equal)
 		return options_set(options, r, equal + 1);
 	if (*i + 1 >= argc) {
-		msg_error(NULL, "%s: option '--%s' needs a value: --%s %s", options->verb->name,
-		          name, name, r->arg);
+		msg_usage("option '--%s' needs a value: --%s %s", name, name, r->arg);
 		return -1;
 	}
 	return next_value(options, r, argv[++*i]);
@@ -452,11 +463,9 @@ static int unknown_letter(const struct verb *verb, char letter)
 	const char *meant = verb_alias(text);
 
 	if (meant)
-		msg_error(NULL, "%s: unknown option '%s'; did you mean 'kvarc %s'?", verb->name,
-		          text, meant);
+		msg_usage("unknown option '%s'; did you mean 'kvarc %s'?", text, meant);
 	else
-		msg_error(NULL, "%s: unknown option '%s'; see 'kvarc %s --help'", verb->name, text,
-		          verb->name);
+		msg_usage("unknown option '%s'; see 'kvarc %s --help'", text, verb->name);
 	return -1;
 }
 
@@ -487,8 +496,7 @@ static int short_options(struct options *options, int argc, char **argv, int *i)
 		} else if (p[1]) {
 			return options_set(options, r, p + 1);
 		} else if (*i + 1 >= argc) {
-			msg_error(NULL, "%s: option '-%c' needs a value: -%c %s",
-			          options->verb->name, *p, *p, r->arg);
+			msg_usage("option '-%c' needs a value: -%c %s", *p, *p, r->arg);
 			return -1;
 		} else {
 			return next_value(options, r, argv[++*i]);
@@ -557,26 +565,26 @@ static void set_defaults(struct options *options)
 	long cores = sysconf(_SC_NPROCESSORS_ONLN);
 
 	memset(options, 0, sizeof(*options));
-	options->level = KVARC_LEVEL_DEFAULT;
+	options->coding.level = KVARC_LEVEL_DEFAULT;
 	/* Limit of four: more threads seldom pay for themselves in memory. */
-	options->threads = cores < 1 ? 1 : cores > 4 ? 4 : (unsigned)cores;
-	options->repeat = 5;
-	options->held_out = 10;
-	options->first_token = -1;
+	options->work.threads = cores < 1 ? 1 : cores > 4 ? 4 : (unsigned)cores;
+	options->bench.repeat = 5;
+	options->train.held_out = 10;
+	options->train.first_token = -1;
 	options->dtype = KVARC_BF16;
-	options->sequences = 64;
-	options->prefix = 512;
-	options->continuation = 64;
-	options->n_layers = UINT64_MAX;
-	options->n_tokens = UINT64_MAX;
+	options->eval.sequences = 64;
+	options->eval.prefix = 512;
+	options->eval.continuation = 64;
+	options->extract.n_layers = UINT64_MAX;
+	options->extract.n_tokens = UINT64_MAX;
 }
 
 /* -c is -o - */
 static int take_stdout(struct options *options)
 {
 	if (options->to_stdout && options->output && strcmp(options->output, "-") != 0) {
-		msg_error(NULL, "%s: -c writes to standard output and -o to '%s': give one of them",
-		          options->verb->name, options->output);
+		msg_usage("-c writes to standard output and -o to '%s': give one of them",
+		          options->output);
 		return -1;
 	}
 	if (options->to_stdout)
@@ -621,6 +629,7 @@ int options_parse(struct options *options, int argc, char **argv)
 	}
 	if (!options->verb)
 		return without_verb(argc, argv);
+	msg_set_verb(options->verb->name);
 	options->files = calloc((size_t)argc, sizeof(*options->files));
 	if (!options->files) {
 		msg_error(NULL, "out of memory");
@@ -634,7 +643,7 @@ int options_parse(struct options *options, int argc, char **argv)
 			ret = short_options(options, argc, argv, &i);
 		} else if (only_files || text[0] != '-' || text[1] == '\0') {
 			if (text[0] == '\0') {
-				msg_error(NULL, "%s: a file name is empty", options->verb->name);
+				msg_usage("a file name is empty");
 				return -1;
 			}
 			options->files[options->n_files++] = argv[i];
@@ -648,8 +657,8 @@ int options_parse(struct options *options, int argc, char **argv)
 		if (ret != 0)
 			return ret;
 	}
-	if (hide(&options->store, &options->hidden[0]) ||
-	    hide(&options->server, &options->hidden[1]))
+	if (hide(&options->store.url, &options->hidden[0]) ||
+	    hide(&options->server.url, &options->hidden[1]))
 		return -1;
 	if (take_stdout(options) || options_check_rules(options) || choose_level(options) ||
 	    options_check_levels(options))
@@ -667,14 +676,14 @@ void options_free(struct options *options)
 		free(options->walked[i]);
 	free(options->walked);
 	free(options->files);
-	free(options->identity.p);
-	free(options->profiles.p);
-	free(options->measure.p);
-	free(options->key_files.p);
-	free(options->passphrase_files.p);
-	free(options->tiers.p);
-	free(options->near_tier);
+	free(options->archive.identity.p);
+	free(options->coding.profiles.p);
+	free(options->train.measure.p);
+	free(options->keys.files.p);
+	free(options->keys.passphrase_files.p);
+	free(options->lossy.tiers.p);
+	free(options->lossy.near_tier);
 	free(options->hidden[0]);
 	free(options->hidden[1]);
-	free(options->kv_rule);
+	free(options->import.kv_rule);
 }

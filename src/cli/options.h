@@ -40,67 +40,124 @@ struct option_list {
 	size_t n;
 };
 
-/* Values of the command line. Strings belong to argv. */
+/* Values of the command line: those of many verbs, and a struct for each subject. Strings belong to
+ * argv. */
 struct options {
 	const struct verb *verb;
 	char **files;
 	size_t n_files;
 	char **walked; /* subset of files that was found in folders (walk.h), freed */
 	size_t n_walked;
-	const char *output;                  /* -o; "-" with -c */
-	uint32_t parity_pieces, parity_rows; /* 0: none */
-	const char *link;                    /* bits per second, or a folder */
-	uint64_t prefill;                    /* tokens per second; 0: not given */
-	const char *rope, *model, *axes, *plot;
-	char *kv_rule;               /* lines of --kv-rule and --kv-rules; NULL: none */
-	const char *raw, *layout;    /* description of pages of engines */
-	const char *label;           /* label of a checkpoint, or of a version of a session */
-	const char *keep_states;     /* "last", "labels", or a number of checkpoints */
-	struct option_list identity; /* "key=value" */
-	struct option_list profiles, measure;
-	struct option_list key_files, passphrase_files;
-	struct option_list tiers; /* near:ERROR of --max-error among them */
-	char *near_tier;
-	uint64_t sequences, prefix, continuation, group;
-	double max_kl;      /* 0: not given */
-	const char *scores; /* "h2o", "surprisal", or a file */
-	uint64_t write, seed;
-	int32_t first_token; /* -1: not given */
-	unsigned dtype;      /* kvarc_dtype */
-	uint64_t memlimit, layer0, n_layers, token0, n_tokens, track;
-	uint32_t isa_mask;
-	uint64_t held_out;
-	uint64_t checkpoint;              /* 0: the last state */
-	const char *index;                /* path of the store's index */
-	const char *store, *name_space;   /* store and namespace of sessions */
-	const char *server, *slot_folder; /* llama.cpp: URL, and folder of slots */
-	const char *have;                 /* file that lists what a receiver has */
-	const char *attach;               /* folder beside the cache */
-	uint64_t slot;
-	uint64_t device;                       /* number of a GPU */
-	uint64_t budget, keep_versions, grace; /* options of gc; grace in seconds */
-	bool grace_given, dry_run, no_repack;
-	unsigned threads, repeat;
-	int level, verbosity;
-	unsigned arithmetic, loop; /* kvarc_arithmetic, kvarc_loop */
-	unsigned blind;            /* for kvarc_predictor_open_blind; 0: with the token */
-	unsigned token_ids;        /* 0, or 1 + kvarc_token_ids */
-	unsigned to;               /* 0; 1: safetensors, 2: llama */
-	unsigned salvage_tokens;   /* 0 or 1: keep whole leading tokens, 2: zero lost ones */
-	bool allow_lossy, klt;
-	bool level_given, threads_given, range_given, dtype_given;
-	bool embed_profile;
-	bool force, keep, remove, json, opaque, members, verify, streamable, salvage;
-	bool encrypt, decrypt;
-	bool head_block, whole_layer, no_table, no_stages;
-	bool to_stdout; /* -c */
-	bool recursive;
-	bool device_given;
-	bool once, poll; /* options of watch */
-	bool accept_weak_store;
+	const char *output; /* -o; "-" with -c */
+	const char *plot;
+	const char *keep_states; /* compact: "last", "labels", or a number of checkpoints */
+	const char *have;        /* session send: file that lists what a receiver has */
+	unsigned dtype;          /* kvarc_dtype of caches that train and eval make of token ids */
+	int verbosity;
+	bool dtype_given;
+	bool force, keep, remove, json, recursive;
+	bool to_stdout;    /* -c */
 	bool nothing_left; /* no files remained after folders were walked */
 	bool slot_files;   /* files are in a folder that another program writes to: no links */
-	char *hidden[2];   /* store and server, where argv does not show them any more */
+	char *hidden[2];   /* URLs of store and server, where argv does not show them any more */
+	/* Threads, memory and kernels: of every handle of the library. */
+	struct work_options {
+		uint64_t memlimit;
+		uint32_t isa_mask;
+		unsigned threads;
+		bool threads_given;
+	} work;
+	/* The level, and the profiles and the model that it predicts elements with. */
+	struct coding_options {
+		struct option_list profiles;
+		const char *model;
+		int level;
+		unsigned arithmetic, loop; /* kvarc_arithmetic, kvarc_loop */
+		unsigned blind;            /* for kvarc_predictor_open_blind; 0: with the token */
+		bool level_given, embed_profile;
+	} coding;
+	/* How files of engines are read. */
+	struct import_options {
+		const char *rope, *axes;
+		const char *raw, *layout; /* description of pages of engines */
+		char *kv_rule;            /* lines of --kv-rule and --kv-rules; NULL: none */
+		bool opaque, members;
+	} import;
+	/* How archives are read. */
+	struct reading_options {
+		uint64_t checkpoint;     /* 0: the last state */
+		unsigned salvage_tokens; /* 0 or 1: keep whole leading tokens, 2: zero lost ones */
+		bool salvage, allow_lossy;
+	} reading;
+	/* How archives are written, and what they record beside caches. */
+	struct archive_options {
+		uint32_t parity_pieces, parity_rows; /* 0: none */
+		struct option_list identity;         /* "key=value" */
+		const char *attach;                  /* folder beside the cache */
+		const char *label;  /* label of a checkpoint, or of a version of a session */
+		unsigned token_ids; /* 0, or 1 + kvarc_token_ids */
+		bool verify, streamable;
+	} archive;
+	/* Tiers of lossy archives, and limits of what they may lose. */
+	struct lossy_options {
+		struct option_list tiers; /* near:ERROR of --max-error among them */
+		char *near_tier;
+		const char *scores; /* "h2o", "surprisal", or a file */
+		double max_kl;      /* 0: not given */
+	} lossy;
+	/* Keys and passphrases of archives, and whether what is written is encrypted. */
+	struct key_options {
+		struct option_list files, passphrase_files;
+		bool encrypt, decrypt;
+	} keys;
+	/* The part of an archive that unpack and cut take, and the format that they write. */
+	struct extract_options {
+		uint64_t layer0, n_layers, token0, n_tokens, track;
+		unsigned to; /* 0; 1: safetensors, 2: llama */
+		bool range_given;
+	} extract;
+	/* A store of sessions. */
+	struct store_options {
+		const char *url, *name_space;
+		const char *index; /* path of the index */
+		bool accept_weak;
+	} store;
+	/* A llama.cpp server and its folder of slots. */
+	struct server_options {
+		const char *url, *slot_folder;
+		uint64_t slot;
+	} server;
+	/* Limits of store gc. */
+	struct gc_options {
+		uint64_t budget, keep_versions, grace; /* grace in seconds */
+		bool grace_given, dry_run, no_repack;
+	} gc;
+	/* How watch ends, and learns of changes. */
+	struct watch_options {
+		bool once, poll;
+	} watch;
+	/* The number and the lengths of the sequences of eval. */
+	struct eval_options {
+		uint64_t sequences, prefix, continuation;
+	} eval;
+	/* Kinds of models that train fits, and what it fits them to. */
+	struct train_options {
+		struct option_list measure;
+		uint64_t held_out, write, seed, group;
+		int32_t first_token; /* -1: not given */
+		bool head_block, whole_layer, no_table, no_stages, klt;
+	} train;
+	/* Repetitions and links of bench. */
+	struct bench_options {
+		const char *link; /* bits per second, or a folder */
+		uint64_t prefill; /* tokens per second; 0: not given */
+		unsigned repeat;
+	} bench;
+	/* A GPU, by its number. */
+	struct device_options {
+		uint64_t number;
+		bool given;
+	} device;
 };
 
 /* A verb of the command; bit: VERB_*. */

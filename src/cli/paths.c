@@ -31,14 +31,13 @@ bool paths_is_folder(const char *path)
 	return (n && path[n - 1] == '/') || (stat(path, &st) == 0 && S_ISDIR(st.st_mode));
 }
 
-bool paths_make_folder(const struct options *options)
+bool paths_make_folder(const char *output)
 {
-	size_t n = options->output ? strlen(options->output) : 0;
+	size_t n = output ? strlen(output) : 0;
 
-	if (n == 0 || options->output[n - 1] != '/' || mkdir(options->output, 0777) == 0 ||
-	    errno == EEXIST)
+	if (n == 0 || output[n - 1] != '/' || mkdir(output, 0777) == 0 || errno == EEXIST)
 		return true;
-	msg_error(options->output, "cannot make the folder: %s", strerror(errno));
+	msg_error(output, "cannot make the folder: %s", strerror(errno));
 	return false;
 }
 
@@ -54,14 +53,13 @@ bool paths_check_reading(const struct options *options)
 	size_t n_stdin = 0;
 
 	if (options->n_files == 0) {
-		msg_error(NULL, "%s: a file is missing; - stands for standard input",
-		          options->verb->name);
+		msg_usage("a file is missing; - stands for standard input");
 		return false;
 	}
 	for (size_t i = 0; i < options->n_files; i++)
 		n_stdin += strcmp(options->files[i], "-") == 0;
 	if (n_stdin && options->n_files > 1) {
-		msg_error(NULL, "%s: - must be the only file", options->verb->name);
+		msg_usage("- must be the only file");
 		return false;
 	}
 	return true;
@@ -73,15 +71,11 @@ bool paths_check_operands(const struct options *options)
 		return false;
 	if (paths_to_stdout(options)) {
 		if (options->n_files > 1) {
-			msg_error(NULL,
-			          "%s: standard output takes one file; give "
-			          "one, or a folder with -o",
-			          options->verb->name);
+			msg_usage("standard output takes one file; give one, or a folder with -o");
 			return false;
 		}
 		if (options->json) {
-			msg_error(NULL, "%s: --json needs standard output for itself; use -o FILE",
-			          options->verb->name);
+			msg_usage("--json needs standard output for itself; use -o FILE");
 			return false;
 		}
 	} else if (options->n_files > 1 && options->output && !paths_is_folder(options->output)) {
@@ -200,10 +194,10 @@ bool paths_safe_path(const char *path)
 	return true;
 }
 
-bool paths_have_models(const struct options *options)
+bool paths_have_models(const char *model, const struct verb *verb)
 {
 	const char *path = getenv("KVARC_MODEL_PATH");
 
-	return !options->model && path && *path &&
-	       (options->verb->bit & (VERB_UNPACK | VERB_TEST | VERB_CUT | VERB_COMPACT));
+	return !model && path && *path &&
+	       (verb->bit & (VERB_UNPACK | VERB_TEST | VERB_CUT | VERB_COMPACT));
 }

@@ -19,7 +19,7 @@ bool paths_is_folder(const char *path);
 
 /* Makes the folder of -o where it ends with a slash and is not there yet. false: a message was
  * shown. */
-bool paths_make_folder(const struct options *options);
+bool paths_make_folder(const char *output);
 
 /* OUTPUT_FORCE (-f), and OUTPUT_NEW unless -o names the file itself (outfile.h). */
 unsigned paths_output_flags(const struct options *options);
@@ -36,7 +36,7 @@ char *paths_folder(const char *file);
 const char *paths_temporary_folder(void);
 
 /* Whether the environment names folders of models, and no model is given. */
-bool paths_have_models(const struct options *options);
+bool paths_have_models(const char *model, const struct verb *verb);
 /* A name from an archive that is safe as one path component. */
 bool paths_safe_name(const char *name);
 /* A relative path of safe components. */

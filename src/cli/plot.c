@@ -130,7 +130,7 @@ static void draw(FILE *file, const void *opaque)
 	put_svg(file, p->file, p->s, p->st, p->r);
 }
 
-void plot_write(const struct options *options, const char *file, const struct shape *shape,
+void plot_write(const char *path, bool force, const char *file, const struct shape *shape,
                 const struct stages *st, kvarc_reader *r)
 {
 	const struct picture p = { file, shape, st, r };
@@ -138,5 +138,5 @@ void plot_write(const struct options *options, const char *file, const struct sh
 	if (!shape->total.tensor || shape->info.elements == 0)
 		msg_error(file, "holds no tensors; there is nothing to draw");
 	else
-		chart_write(options, draw, &p);
+		chart_write(path, force, draw, &p);
 }

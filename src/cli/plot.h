@@ -6,12 +6,11 @@
 #include <stdio.h>
 
 #include "kvarc.h"
-#include "options.h"
 #include "shape.h"
 #include "stages.h"
 
-/* Writes the SVG that options->plot names; st may be empty. */
-void plot_write(const struct options *options, const char *file, const struct shape *shape,
+/* Writes the SVG of this path, which force replaces; st may be empty. */
+void plot_write(const char *path, bool force, const char *file, const struct shape *shape,
                 const struct stages *st, kvarc_reader *r);
 
 /* Draws the part of the picture below y: gains of stages and residuals; nothing if stages is

@@ -25,13 +25,13 @@ struct loaded {
 /* State of one run of the command: handles of the library that use the profiles are closed
  * before. */
 static struct {
-	const struct options *o;
+	const struct work_options *work;
 	const kvarc_profile **given; /* profiles of --profile */
 	struct loaded *list;         /* profiles of --profile, and then those that were found */
 	size_t n_given, n;
 } all;
 
-kvarc_profile *profiles_read(const struct options *options, struct input *in)
+kvarc_profile *profiles_read(const struct work_options *work, struct input *in)
 {
 	kvarc_source source = input_source(in);
 	kvarc_common common;
@@ -39,7 +39,7 @@ kvarc_profile *profiles_read(const struct options *options, struct input *in)
 	kvarc_profile *p;
 	kvarc_ret ret;
 
-	library_common(options, &common, &error);
+	library_common(work, &common, &error);
 	common.progress = NULL;
 	common.error = &error;
 	ret = kvarc_profile_open(&p, &source, &common);
@@ -73,7 +73,7 @@ static kvarc_profile *open_file(const char *path)
 	struct input in;
 
 	if (input_open(&in, path, false)) {
-		p = profiles_read(all.o, &in);
+		p = profiles_read(all.work, &in);
 		input_close(&in);
 	}
 	return p;
@@ -139,20 +139,20 @@ static const char *looked_at(const kvarc_error *error)
 	return out;
 }
 
-bool profiles_open(const struct options *options)
+bool profiles_open(const struct coding_options *coding, const struct work_options *work)
 {
-	all.o = options;
+	all.work = work;
 	library_set_hint(looked_at);
-	if (options->profiles.n == 0)
+	if (coding->profiles.n == 0)
 		return true;
-	all.given = calloc(options->profiles.n, sizeof(void *));
+	all.given = calloc(coding->profiles.n, sizeof(void *));
 	if (!all.given) {
 		msg_error(NULL, "out of memory");
 		return false;
 	}
-	for (size_t i = 0; i < options->profiles.n; i++) {
-		kvarc_profile *p = open_file(options->profiles.p[i]);
-		if (!p || !add(p, options->profiles.p[i]))
+	for (size_t i = 0; i < coding->profiles.n; i++) {
+		kvarc_profile *p = open_file(coding->profiles.p[i]);
+		if (!p || !add(p, coding->profiles.p[i]))
 			return false;
 		all.given[all.n_given++] = p;
 	}
@@ -260,14 +260,14 @@ static bool has_level(const kvarc_profile *profile, int level)
 /* The level that a writer takes of a profile, 0: it has none. Without a number
  * it is level 3, unless that predicts less than half of what level 2 does:
  * of a few layers that were cut out, those that it needs may be missing. */
-static int level_of(const struct options *options, const kvarc_profile *profile,
+static int level_of(const struct coding_options *coding, const kvarc_profile *profile,
                     const kvarc_geometry *geometry)
 {
 	size_t of_2 = kvarc_profile_predicts(profile, 2, geometry);
 	size_t of_3 = kvarc_profile_predicts(profile, 3, geometry);
 
-	if (options->level_given)
-		return has_level(profile, options->level) ? options->level : 0;
+	if (coding->level_given)
+		return has_level(profile, coding->level) ? coding->level : 0;
 	if (profiles_highest_level(profile) >= LEVEL_MODEL)
 		return profiles_highest_level(profile);
 	if (of_2 == 0 && of_3 == 0)
@@ -275,52 +275,47 @@ static int level_of(const struct options *options, const kvarc_profile *profile,
 	return 2 * of_3 > of_2 ? 3 : 2;
 }
 
-bool profiles_fit_wanted(const struct options *options)
+bool profiles_fit_wanted(const struct coding_options *coding)
 {
-	return options->level_given && options->level > 1 && all.n_given == 0;
+	return coding->level_given && coding->level > 1 && all.n_given == 0;
 }
 
-bool profiles_check_level(const struct options *options, bool fits_one)
+bool profiles_check_level(const struct coding_options *coding, bool fits_one)
 {
-	if (options->level_given && options->level >= LEVEL_MODEL &&
+	if (coding->level_given && coding->level >= LEVEL_MODEL &&
 	    (!models_given() || (all.n_given == 0 && !fits_one))) {
-		msg_error(NULL,
-		          "%s: level %d needs the model%s: give --model MODEL "
-		          "and --profile FILE; 'kvarc train --model MODEL --level %d' makes one",
-		          options->verb->name, options->level,
+		msg_usage("level %d needs the model%s: give --model MODEL and --profile FILE; "
+		          "'kvarc train --model MODEL --level %d' makes one",
+		          coding->level,
 		          fits_one ? ", and is smallest with a profile for it"
 		                   : " and a profile for it",
-		          options->level < LEVEL_PREDICTED ? options->level : LEVEL_MODELS);
+		          coding->level < LEVEL_PREDICTED ? coding->level : LEVEL_MODELS);
 		return false;
 	}
-	if ((options->arithmetic || options->loop) && all.n_given == 0) {
-		msg_error(NULL,
-		          "%s: --arith and --loop need a profile that was trained "
-		          "with them: 'kvarc train' with the same options makes one",
-		          options->verb->name);
+	if ((coding->arithmetic || coding->loop) && all.n_given == 0) {
+		msg_usage("--arith and --loop need a profile that was trained with them: 'kvarc "
+		          "train' with the same options makes one");
 		return false;
 	}
-	if (profiles_fit_wanted(options) && !fits_one) {
-		msg_error(NULL,
-		          "%s: level %d needs a profile of the model: give it with --profile FILE",
-		          options->verb->name, options->level);
+	if (profiles_fit_wanted(coding) && !fits_one) {
+		msg_usage("level %d needs a profile of the model: give it with --profile FILE",
+		          coding->level);
 		return false;
 	}
-	if (options->embed_profile &&
-	    (all.n_given == 0 || (options->level_given && options->level < 2))) {
-		msg_error(NULL, "%s: --embed-profile needs --profile and level 2 or higher",
-		          options->verb->name);
+	if (coding->embed_profile &&
+	    (all.n_given == 0 || (coding->level_given && coding->level < 2))) {
+		msg_usage("--embed-profile needs --profile and level 2 or higher");
 		return false;
 	}
 	for (size_t i = 0; i < all.n_given; i++) {
-		if (!options->level_given || options->level < 2 ||
-		    has_level(all.given[i], options->level))
+		if (!coding->level_given || coding->level < 2 ||
+		    has_level(all.given[i], coding->level))
 			return true;
 	}
 	if (all.n_given == 0)
 		return true;
 	msg_error(all.list[0].path, "has no models of level %d; its highest level is %d",
-	          options->level, profiles_highest_level(all.given[0]));
+	          coding->level, profiles_highest_level(all.given[0]));
 	return false;
 }
 
@@ -334,11 +329,11 @@ static int level_with_model(const kvarc_profile *profile)
 }
 
 /* Profiles that predict nothing without a model are for tiers, or for what is read. */
-static bool none_serves(const struct options *options)
+static bool none_serves(bool needed)
 {
 	int level = level_with_model(all.given[0]);
 
-	if (options->verb->bit != VERB_PACK || options->tiers.n)
+	if (!needed)
 		return true;
 	if (level)
 		msg_error(all.list[0].path,
@@ -351,32 +346,32 @@ static bool none_serves(const struct options *options)
 	return false;
 }
 
-bool profiles_writer(const struct options *options, const kvarc_geometry *geometry,
-                     kvarc_writer_options *wo)
+bool profiles_writer(const struct coding_options *coding, const kvarc_geometry *geometry,
+                     bool needed, kvarc_writer_options *wo)
 {
 	size_t best = all.n_given;
 
-	wo->level = KVARC_LEVEL(options->level);
-	if (all.n_given == 0 || (options->level_given && options->level < 2))
+	wo->level = KVARC_LEVEL(coding->level);
+	if (all.n_given == 0 || (coding->level_given && coding->level < 2))
 		return true;
 	/* The first one that fits; else the writer says that none does. */
 	for (size_t i = all.n_given; i-- > 0;) {
-		int level = level_of(options, all.given[i], geometry);
+		int level = level_of(coding, all.given[i], geometry);
 		if (level && (best == all.n_given ||
 		              kvarc_profile_predicts(all.given[i], (unsigned)level, geometry)))
 			best = i;
 	}
 	if (best == all.n_given)
-		return none_serves(options);
+		return none_serves(needed);
 	wo->profile = all.given[best];
-	wo->level = KVARC_LEVEL(level_of(options, wo->profile, geometry));
+	wo->level = KVARC_LEVEL(level_of(coding, wo->profile, geometry));
 	wo->profile_name = paths_base(all.list[best].path);
-	if (options->embed_profile)
+	if (coding->embed_profile)
 		wo->flags |= KVARC_WRITE_EMBED_PROFILE;
 	if (wo->level >= LEVEL_MODEL) {
 		wo->predictor = models_given();
-		wo->arithmetic = (kvarc_arithmetic)options->arithmetic;
-		wo->loop = (kvarc_loop)options->loop;
+		wo->arithmetic = (kvarc_arithmetic)coding->arithmetic;
+		wo->loop = (kvarc_loop)coding->loop;
 		wo->predictor_name = models_name();
 	}
 	return true;
@@ -403,8 +398,8 @@ int profiles_level_used(const char *file, const kvarc_writer_options *wo,
 	return 1;
 }
 
-bool profiles_tier(const struct options *options, const kvarc_lossy *tier,
-                   const kvarc_geometry *geometry, kvarc_writer_options *wo)
+bool profiles_tier(const kvarc_lossy *tier, const kvarc_geometry *geometry,
+                   kvarc_writer_options *wo)
 {
 	if (tier->tier != KVARC_TIER_KLT)
 		return true;
@@ -414,14 +409,10 @@ bool profiles_tier(const struct options *options, const kvarc_lossy *tier,
 			continue;
 		wo->profile = all.given[i];
 		wo->profile_name = paths_base(all.list[i].path);
-		if (options->embed_profile)
-			wo->flags |= KVARC_WRITE_EMBED_PROFILE;
 	}
 	if (!wo->profile)
-		msg_error(NULL,
-		          "%s: the tier klt needs a profile of the model (--profile) "
-		          "with transforms: 'kvarc train --klt' makes one",
-		          options->verb->name);
+		msg_usage("the tier klt needs a profile of the model (--profile) with transforms: "
+		          "'kvarc train --klt' makes one");
 	return wo->profile != NULL;
 }
 
@@ -435,7 +426,7 @@ static const char *identity_of(const kvarc_profile *profile, const char *wanted)
 	return NULL;
 }
 
-void profiles_check_weights(const struct options *options, const kvarc_writer_options *wo)
+void profiles_check_weights(const char *model, const kvarc_writer_options *wo)
 {
 	static bool shown;
 	const char *trained_for;
@@ -455,7 +446,7 @@ void profiles_check_weights(const struct options *options, const kvarc_writer_op
 	            "was trained for a model with other weights, "
 	            "%s; those of %s are %s. Archives are right, but larger than "
 	            "with a profile of 'kvarc train --model %s --level %d'",
-	            trained_for, options->model, hex, options->model, wo->level);
+	            trained_for, model, hex, model, wo->level);
 }
 
 const kvarc_profile *profiles_fitting(int level, const kvarc_geometry *geometry)

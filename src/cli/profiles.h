@@ -11,8 +11,8 @@
 #include "kvarc.h"
 #include "options.h"
 
-/* Opens the files of --profile. false: a message was shown. */
-bool profiles_open(const struct options *options);
+/* Opens the files of --profile; work stays until profiles_close. false: a message was shown. */
+bool profiles_open(const struct coding_options *coding, const struct work_options *work);
 /* Closes all profiles. */
 void profiles_close(void);
 
@@ -21,14 +21,14 @@ const kvarc_profile *const *profiles_given(size_t *n);
 /* Lets a reader use them, and others that are found by digest. */
 void profiles_reader(kvarc_reader_options *ro);
 /*
- * Level, profile, name and flags of a writer for a cache of this geometry, from the command
- * line. false: a message was shown.
+ * Level, profile, name and flags of a writer for a cache of this geometry. needed: profiles of
+ * which none has models for the writer are wrong. false: a message was shown.
  */
-bool profiles_writer(const struct options *options, const kvarc_geometry *geometry,
-                     kvarc_writer_options *wo);
+bool profiles_writer(const struct coding_options *coding, const kvarc_geometry *geometry,
+                     bool needed, kvarc_writer_options *wo);
 /* Warns once, after a writer with these options, when its profile was trained for other weights
- * than those of the model. */
-void profiles_check_weights(const struct options *options, const kvarc_writer_options *wo);
+ * than those of the model, which model names. */
+void profiles_check_weights(const char *model, const kvarc_writer_options *wo);
 /* Why no profile predicts anything of a cache: it is quantised, or there is none; NULL: some
  * may. */
 const char *profiles_why_unused(const kvarc_geometry *geometry);
@@ -37,17 +37,17 @@ const char *profiles_why_unused(const kvarc_geometry *geometry);
 int profiles_level_used(const char *file, const kvarc_writer_options *wo,
                         const kvarc_geometry *geometry);
 /* The profile that a tier needs, if it does. false: there is none, a message was shown. */
-bool profiles_tier(const struct options *options, const kvarc_lossy *tier,
-                   const kvarc_geometry *geometry, kvarc_writer_options *wo);
+bool profiles_tier(const kvarc_lossy *tier, const kvarc_geometry *geometry,
+                   kvarc_writer_options *wo);
 /* The first one of --profile with models of a level for this geometry; NULL: none. */
 const kvarc_profile *profiles_fitting(int level, const kvarc_geometry *geometry);
 /* The highest level, up to 3 without a model, that the profile has models for; 0: none. */
 int profiles_highest_level(const kvarc_profile *profile);
 /* Whether a level is asked for that needs a profile, and none is given. */
-bool profiles_fit_wanted(const struct options *options);
+bool profiles_fit_wanted(const struct coding_options *coding);
 /* Level 2 and 3 need a profile, unless the verb fits one (fits_one): said before any work. false: a
  * message was shown. */
-bool profiles_check_level(const struct options *options, bool fits_one);
+bool profiles_check_level(const struct coding_options *coding, bool fits_one);
 
 /* Folder i of those where profiles are looked for, in out (size bytes); false: past the last. */
 bool profiles_folder(size_t i, char *out, size_t size);
@@ -55,7 +55,7 @@ bool profiles_folder(size_t i, char *out, size_t size);
 const char *profiles_where(const uint8_t digest[16]);
 
 /* Opens a profile from an input; NULL: a message was shown. */
-kvarc_profile *profiles_read(const struct options *options, struct input *in);
+kvarc_profile *profiles_read(const struct work_options *work, struct input *in);
 /* Whether the file starts like a profile; needs a seekable input. */
 bool profiles_is_one(struct input *in);
 

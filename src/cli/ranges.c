@@ -18,36 +18,36 @@ static bool fits(const char *file, const char *what, uint64_t first, uint64_t n,
 	return false;
 }
 
-bool ranges_from_options(const struct options *options, const char *file, kvarc_reader *r,
+bool ranges_from_options(const struct extract_options *extract, const char *file, kvarc_reader *r,
                          kvarc_range *range)
 {
 	const kvarc_geometry *g = kvarc_reader_geometry(r);
 	uint64_t layers = 0, tokens;
 
-	if (options->track >= g->n_tracks) {
+	if (extract->track >= g->n_tracks) {
 		msg_error(file, "has %zu track%s; there is no track %" PRIu64, g->n_tracks,
-		          g->n_tracks == 1 ? "" : "s", options->track);
+		          g->n_tracks == 1 ? "" : "s", extract->track);
 		return false;
 	}
 	for (size_t i = 0; i < g->n_tensors; i++) {
 		if (g->tensors[i].layer >= layers)
 			layers = (uint64_t)g->tensors[i].layer + 1;
 	}
-	tokens = kvarc_reader_tokens(r, (uint32_t)options->track);
-	if (options->n_layers != UINT64_MAX || options->layer0) {
-		if (!fits(file, "layers", options->layer0, options->n_layers, layers))
+	tokens = kvarc_reader_tokens(r, (uint32_t)extract->track);
+	if (extract->n_layers != UINT64_MAX || extract->layer0) {
+		if (!fits(file, "layers", extract->layer0, extract->n_layers, layers))
 			return false;
 	}
-	if (options->n_tokens != UINT64_MAX || options->token0) {
-		if (!fits(file, "tokens", options->token0, options->n_tokens, tokens))
+	if (extract->n_tokens != UINT64_MAX || extract->token0) {
+		if (!fits(file, "tokens", extract->token0, extract->n_tokens, tokens))
 			return false;
 	}
 	*range = (kvarc_range)KVARC_ZERO;
-	range->track = (uint32_t)options->track;
-	range->layer0 = (uint32_t)options->layer0;
-	range->n_layers = options->n_layers == UINT64_MAX ? UINT32_MAX
-	                                                  : (uint32_t)options->n_layers;
-	range->t0 = options->token0;
-	range->n = options->n_tokens;
+	range->track = (uint32_t)extract->track;
+	range->layer0 = (uint32_t)extract->layer0;
+	range->n_layers = extract->n_layers == UINT64_MAX ? UINT32_MAX
+	                                                  : (uint32_t)extract->n_layers;
+	range->t0 = extract->token0;
+	range->n = extract->n_tokens;
 	return true;
 }

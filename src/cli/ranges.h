@@ -9,7 +9,7 @@
 #include "options.h"
 
 /* false: the archive has no such layers or tokens, a message was shown. */
-bool ranges_from_options(const struct options *options, const char *file, kvarc_reader *r,
+bool ranges_from_options(const struct extract_options *extract, const char *file, kvarc_reader *r,
                          kvarc_range *range);
 
 #endif

@@ -47,16 +47,16 @@ kvarc_ret readers_open_with(struct input *in, kvarc_reader_options *ro, kvarc_re
 	return ret;
 }
 
-kvarc_reader *readers_open(const struct options *options, struct input *in, unsigned flags,
-                           kvarc_error *error)
+kvarc_reader *readers_open(const struct work_options *work, const struct reading_options *reading,
+                           struct input *in, unsigned flags, kvarc_error *error)
 {
 	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
 	kvarc_reader *r = NULL;
 	kvarc_ret ret;
 
-	library_common(options, &ro.common, error);
-	ro.flags = flags | (options->allow_lossy ? KVARC_READ_ALLOW_LOSSY : 0);
-	ro.checkpoint = options->checkpoint;
+	library_common(work, &ro.common, error);
+	ro.flags = flags | (reading->allow_lossy ? KVARC_READ_ALLOW_LOSSY : 0);
+	ro.checkpoint = reading->checkpoint;
 	ret = readers_open_with(in, &ro, &r);
 	if (ret != KVARC_OK)
 		library_error(in->name, ret, error, in, NULL);
@@ -72,7 +72,7 @@ void readers_each(const struct options *options, bool seek, unsigned flags, read
 
 		if (!input_open(&in, options->files[i], seek))
 			continue;
-		r = readers_open(options, &in, flags, &error);
+		r = readers_open(&options->work, &options->reading, &in, flags, &error);
 		if (r)
 			fn(options, &in, r, &error, i == 0);
 		kvarc_reader_close(&r);
@@ -80,12 +80,12 @@ void readers_each(const struct options *options, bool seek, unsigned flags, read
 	}
 }
 
-void readers_import_options(const struct options *options, kvarc_import_options *io,
-                            kvarc_error *error)
+void readers_import_options(const struct work_options *work, const struct import_options *import,
+                            kvarc_import_options *io, kvarc_error *error)
 {
-	library_common(options, &io->common, error);
-	io->kv_rule = options->kv_rule;
-	io->axes = options->axes;
+	library_common(work, &io->common, error);
+	io->kv_rule = import->kv_rule;
+	io->axes = import->axes;
 	io->predictor = models_known();
 	io->temp_dir = paths_temporary_folder();
 }

@@ -13,8 +13,8 @@
  * where one is missing. ro: the rest, filled on. */
 kvarc_ret readers_open_with(struct input *in, kvarc_reader_options *ro, kvarc_reader **r);
 /* Opens an archive for reading. flags as in kvarc_reader_options. */
-kvarc_reader *readers_open(const struct options *options, struct input *in, unsigned flags,
-                           kvarc_error *error);
+kvarc_reader *readers_open(const struct work_options *work, const struct reading_options *reading,
+                           struct input *in, unsigned flags, kvarc_error *error);
 
 /* Reads the archive of `in`: prints a report or writes output, and shows messages. first: it is the
  * first operand. */
@@ -26,7 +26,7 @@ typedef void readers_fn(const struct options *o, struct input *in, kvarc_reader 
 void readers_each(const struct options *options, bool seek, unsigned flags, readers_fn *fn);
 /* Sets the options of importers that all verbs share: the common part, the rules for tensor names,
  * the model, the folder of temporary files. */
-void readers_import_options(const struct options *options, kvarc_import_options *io,
-                            kvarc_error *error);
+void readers_import_options(const struct work_options *work, const struct import_options *import,
+                            kvarc_import_options *io, kvarc_error *error);
 
 #endif

@@ -74,13 +74,11 @@ static bool from_model(const struct options *options, const char *file, kvarc_im
 		return false;
 	}
 	so.common = *common;
-	if (!options->memlimit) /* needs memory for the model and the cache */
-		so.common.memlimit = 0;
 	so.predictor = models_given();
-	so.arithmetic = (kvarc_arithmetic)options->arithmetic;
+	so.arithmetic = (kvarc_arithmetic)options->coding.arithmetic;
 	if (dtype == KVARC_F32 || dtype == KVARC_F16)
 		so.dtype = dtype;
-	so.kind = scores_kind(options);
+	so.kind = scores_kind(options->lossy.scores);
 	ret = kvarc_import_read_tokens(im, 0, 0, n, ids, NULL);
 	if (ret == KVARC_OPTIONS) {
 		msg_error(file, "no scores: it has no token ids");
@@ -114,8 +112,9 @@ bool scores_rate(const struct options *options, const char *file, kvarc_import *
 	}
 	/* A file without a cache has no tokens to drop. */
 	if (ok && n)
-		ok = scores_kind(options) ? from_model(options, file, im, common, n, score)
-		                          : from_file(options->scores, n, score);
+		ok = scores_kind(options->lossy.scores)
+		             ? from_model(options, file, im, common, n, score)
+		             : from_file(options->lossy.scores, n, score);
 	if (ok && kvarc_lossy_rates(lossy, score, n, *rates) != KVARC_OK) {
 		msg_error(file, "a score is not a number");
 		ok = false;

@@ -224,16 +224,16 @@ static bool add_passphrase(const char *path)
 	return false;
 }
 
-bool keys_open(const struct options *options)
+bool keys_open(const struct key_options *options)
 {
 	bool ok = true;
 
-	for (size_t i = 0; i < options->key_files.n && ok; i++)
-		ok = add_key(options->key_files.p[i]);
+	for (size_t i = 0; i < options->files.n && ok; i++)
+		ok = add_key(options->files.p[i]);
 	for (size_t i = 0; i < options->passphrase_files.n && ok; i++)
 		ok = add_passphrase(options->passphrase_files.p[i]);
 	if (ok && (all.n || options->encrypt) && !kvarc_has_encryption()) {
-		msg_error(NULL, "%s: encryption needs " SODIUM_MISSING, options->verb->name);
+		msg_usage("encryption needs " SODIUM_MISSING);
 		ok = false;
 	}
 	return ok;
@@ -277,17 +277,14 @@ static bool ask_twice(void)
 	return same;
 }
 
-bool keys_writer(const struct options *options, bool encrypted, const kvarc_keys **keys)
+bool keys_writer(const struct key_options *options, bool encrypted, const kvarc_keys **keys)
 {
 	*keys = NULL;
 	if (options->decrypt || !(encrypted || options->encrypt))
 		return true;
 	if (!all.n && !passphrase_can_ask()) {
-		msg_error(
-			NULL,
-			"%s: --encrypt needs --key-file or --passphrase-file, or a terminal to ask "
-			"for a passphrase",
-			options->verb->name);
+		msg_usage("--encrypt needs --key-file or --passphrase-file, or a terminal to ask "
+		          "for a passphrase");
 		return false;
 	}
 	if (!all.n && !ask_twice())

@@ -70,15 +70,15 @@ static bool open_input(struct session_input *input, const struct options *option
 		return false;
 	watch_start(&input->watch, &input->in);
 	input_map(&input->in);
-	if (!options->opaque && input_is_archive(&input->in)) {
+	if (!options->import.opaque && input_is_archive(&input->in)) {
 		msg_error(file, "is a kvarc archive: a session takes the file that was packed");
 		return false;
 	}
-	readers_import_options(options, &io, &input->error);
+	readers_import_options(&options->work, &options->import, &io, &input->error);
 	/* Positions do not change from save to save: level 0 has no use for them. */
-	io.rope = options->level > 0 || options->profiles.n ? NULL : "none";
+	io.rope = options->coding.level > 0 || options->coding.profiles.n ? NULL : "none";
 	io.profiles = profiles_given(&io.n_profiles);
-	io.opaque = options->opaque;
+	io.opaque = options->import.opaque;
 	input->source = input_source(&input->in);
 	ret = kvarc_import_open(&input->im, &input->source,
 	                        input->in.is_stdin ? NULL : paths_base(file), &io);
@@ -148,7 +148,7 @@ static bool check_key(const struct options *options, struct store_access *access
 {
 	int encrypted = -1;
 
-	if (!keys_given() || options->encrypt || options->decrypt)
+	if (!keys_given() || options->keys.encrypt || options->keys.decrypt)
 		return true;
 	/* A failure is left to the save, which finds it again. */
 	(void)!kvarc_store_log(access->s, name, see_encrypted, &encrypted);
@@ -170,7 +170,7 @@ static bool check_tokens(const struct options *options, struct store_access *acc
 {
 	uint64_t tokens = 0;
 
-	if (options->opaque)
+	if (options->import.opaque)
 		return true;
 	/* A failure is left to the save, which finds it again. */
 	if (!library_import_tokens(input->im))
@@ -200,21 +200,21 @@ bool session_save_from(const struct options *options, struct store_access *acces
 	if (!check_key(options, access, name))
 		return false;
 	if (!open_input(&x, options, file) || !check_tokens(options, access, name, &x) ||
-	    !identities_record(options, &x.in, x.im, &x.error) ||
+	    !identities_record(&options->archive.identity, &x.in, x.im, &x.error) ||
 	    (server && kvarc_server_identity(server, x.im) != KVARC_OK) ||
 	    !workspace_attach(&x.workspace, options, x.im,
 	                      (const char *[]){ x.in.name, store_access_folder(access) }, 2) ||
-	    !profiles_writer(options, kvarc_import_geometry(x.im), &so.writer)) {
+	    !profiles_writer(&options->coding, kvarc_import_geometry(x.im), false, &so.writer)) {
 		close_input(&x);
 		return false;
 	}
-	library_common(options, &so.writer.common, &x.error);
-	if (options->verify)
+	library_common(&options->work, &so.writer.common, &x.error);
+	if (options->archive.verify)
 		so.writer.flags |= KVARC_WRITE_VERIFY;
-	so.encrypt = options->encrypt   ? KVARC_SAVE_ENCRYPT
-	             : options->decrypt ? KVARC_SAVE_PLAIN
-	                                : 0;
-	so.label = options->label;
+	so.encrypt = options->keys.encrypt   ? KVARC_SAVE_ENCRYPT
+	             : options->keys.decrypt ? KVARC_SAVE_PLAIN
+	                                     : 0;
+	so.label = options->archive.label;
 	so.mode = x.in.mode;
 	so.time = (uint64_t)time(NULL) * 1000;
 	so.confirm = is_changed;
@@ -287,7 +287,7 @@ static int open_output(void *opaque, const kvarc_item *item, kvarc_sink *sink)
 	x->path = output_path(x, item);
 	if (!x->path)
 		msg_error(NULL, "out of memory");
-	else if (paths_make_folder(x->o))
+	else if (paths_make_folder(x->o->output))
 		x->open = output_open(&x->out, x->path, OUTPUT_RANDOM | paths_output_flags(x->o),
 		                      output_mode(x));
 	x->failed = !x->open;
@@ -400,7 +400,7 @@ bool session_load_into(const struct options *options, struct store_access *acces
 	bool done;
 
 	/* a server of another user may read in the folder */
-	if (options->slot_folder && stat(options->slot_folder, &st) == 0)
+	if (options->server.slot_folder && stat(options->server.slot_folder, &st) == 0)
 		x.mode |= st.st_mode & 0666;
 	to.output = path;
 	done = load(&x, access, version, &v);

@@ -52,9 +52,9 @@ static bool make_folders(char *path)
 	return true;
 }
 
-static char *find_url(const struct options *options, bool create)
+static char *find_url(const char *store, bool create)
 {
-	const char *given = options->store ? options->store : getenv("KVARC_STORE");
+	const char *given = store ? store : getenv("KVARC_STORE");
 	char *url;
 
 	if (given && *given)
@@ -69,13 +69,13 @@ static char *find_url(const struct options *options, bool create)
 
 /* The index that --index names, or, of a store that is no folder, in the user's cache, by the
  * URL. */
-static bool find_index(struct store_access *access, const struct options *options)
+static bool find_index(struct store_access *access, const char *index)
 {
 	const char *scheme = strstr(access->given, "://");
 	char name[64];
 
-	if (options->index)
-		return (access->index = strdup(options->index)) != NULL;
+	if (index)
+		return (access->index = strdup(index)) != NULL;
 	if (!scheme || scheme > strchr(access->given, '/'))
 		return true;
 	snprintf(name, sizeof(name), "kvarc/%016llx/index.sqlite",
@@ -113,20 +113,22 @@ char *store_access_shown(const char *url)
 	return text;
 }
 
-bool store_access_open(struct store_access *access, const struct options *options, bool create)
+bool store_access_open(struct store_access *access, const struct store_options *store,
+                       const struct key_options *keys, const struct work_options *work, bool create)
 {
 	kvarc_store_options so = KVARC_STORE_OPTIONS_INIT;
 	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
 	kvarc_ret ret;
 
 	memset(access, 0, sizeof(*access));
-	access->given = find_url(options, create);
+	access->given = find_url(store->url, create);
 	access->url = access->given ? store_access_shown(access->given) : NULL;
 	/* --encrypt without a file asks for a passphrase. */
-	if (!access->url || !find_index(access, options) || !keys_writer(options, false, &so.keys))
+	if (!access->url || !find_index(access, store->index) ||
+	    !keys_writer(keys, false, &so.keys))
 		return false;
 	so.keys = keys_given();
-	library_common(options, &so.common, &access->error);
+	library_common(work, &so.common, &access->error);
 	so.common.progress = NULL;
 	profiles_reader(&ro);
 	so.profiles = ro.profiles;
@@ -134,8 +136,8 @@ bool store_access_open(struct store_access *access, const struct options *option
 	so.find_profile = ro.find_profile;
 	so.find_opaque = ro.find_opaque;
 	so.flags = create ? KVARC_STORE_CREATE : 0;
-	so.flags |= options->accept_weak_store ? KVARC_STORE_ACCEPT_WEAK : 0;
-	so.name_space = options->name_space;
+	so.flags |= store->accept_weak ? KVARC_STORE_ACCEPT_WEAK : 0;
+	so.name_space = store->name_space;
 	so.index = access->index;
 	so.temp_dir = paths_temporary_folder();
 	so.note = show_note;

@@ -18,7 +18,9 @@ struct store_access {
 
 /* Opens --store, $KVARC_STORE or the folder of the user. create: it is made when it is missing.
  * false: a message was shown. */
-bool store_access_open(struct store_access *access, const struct options *options, bool create);
+bool store_access_open(struct store_access *access, const struct store_options *store,
+                       const struct key_options *keys, const struct work_options *work,
+                       bool create);
 /* A URL of a store or a server as it is shown: without user and password. Allocated; NULL: a
  * message was shown. */
 char *store_access_shown(const char *url);

@@ -13,14 +13,14 @@
 #include "units.h"
 
 /* The first profile with models of the level: whether they fit, the writer reports. */
-static bool set_lossless(struct tier *tier, const char *level, const struct options *options)
+static bool set_lossless(struct tier *tier, const char *level)
 {
 	uint64_t n = KVARC_LEVEL_DEFAULT;
 	size_t n_profiles;
 	const kvarc_profile *const *profiles = profiles_given(&n_profiles);
 
 	if (level && !units_parse_u64(level, KVARC_LEVEL_MAX, &n)) {
-		msg_error(NULL, "%s: '%s' is not a level from 0 to 8", options->verb->name, level);
+		msg_usage("'%s' is not a level from 0 to 8", level);
 		return false;
 	}
 	tier->writer.level = KVARC_LEVEL((int)n);
@@ -29,40 +29,38 @@ static bool set_lossless(struct tier *tier, const char *level, const struct opti
 	if (n < 2)
 		return true;
 	if (n_profiles == 0) {
-		msg_error(NULL, "%s: the tier '%s' needs a profile (--profile)",
-		          options->verb->name, tier->name);
+		msg_usage("the tier '%s' needs a profile (--profile)", tier->name);
 		return false;
 	}
 	tier->writer.profile = profiles[0];
 	return true;
 }
 
-static bool set_lossy(struct tier *tier, const struct options *options)
+static bool set_lossy(struct tier *tier)
 {
 	kvarc_error error;
 
 	if (kvarc_lossy_parse(&tier->lossy, tier->name, &error) != KVARC_OK) {
-		msg_error(NULL, "%s: %s; without loss: lossless, lossless:LEVEL",
-		          options->verb->name, error.text);
+		msg_usage("%s; without loss: lossless, lossless:LEVEL", error.text);
 		return false;
 	}
 	tier->writer.level = 1;
-	return profiles_tier(options, &tier->lossy, NULL, &tier->writer);
+	return profiles_tier(&tier->lossy, NULL, &tier->writer);
 }
 
-static bool parse(struct tier *tier, const struct options *options)
+static bool parse(struct tier *tier)
 {
 	const char *colon = strchr(tier->name, ':');
 	size_t n = colon ? (size_t)(colon - tier->name) : strlen(tier->name);
 
 	tier->writer = (kvarc_writer_options)KVARC_WRITER_OPTIONS_INIT;
 	if (n == 8 && strncmp(tier->name, "lossless", n) == 0)
-		return set_lossless(tier, colon ? colon + 1 : NULL, options);
-	return set_lossy(tier, options);
+		return set_lossless(tier, colon ? colon + 1 : NULL);
+	return set_lossy(tier);
 }
 
 /* The names of one option, with blanks between. */
-static bool add_all(struct tiers *tiers, const char *names, const struct options *options)
+static bool add_all(struct tiers *tiers, const char *names)
 {
 	for (;;) {
 		size_t n;
@@ -81,16 +79,16 @@ static bool add_all(struct tiers *tiers, const char *names, const struct options
 			msg_error(NULL, "out of memory");
 			return false;
 		}
-		if (!parse(&tiers->list[tiers->n++], options))
+		if (!parse(&tiers->list[tiers->n++]))
 			return false;
 		names += n;
 	}
 }
 
-bool tiers_parse(struct tiers *tiers, const struct options *options)
+bool tiers_parse(struct tiers *tiers, const struct option_list *names)
 {
-	for (size_t i = 0; i < options->tiers.n; i++) {
-		if (!add_all(tiers, options->tiers.p[i], options))
+	for (size_t i = 0; i < names->n; i++) {
+		if (!add_all(tiers, names->p[i]))
 			return false;
 	}
 	return true;

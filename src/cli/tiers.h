@@ -17,8 +17,8 @@ struct tiers {
 	struct tier *list;
 	size_t n;
 };
-/* Parses all --tier of a verb; false: a message was shown. */
-bool tiers_parse(struct tiers *tiers, const struct options *options);
+/* Parses the names of all --tier; false: a message was shown. */
+bool tiers_parse(struct tiers *tiers, const struct option_list *names);
 /* Frees the list. */
 void tiers_free(struct tiers *tiers);
 

@@ -69,19 +69,19 @@ static bool default_folder(void)
 	return true;
 }
 
-bool weights_init(const struct options *options)
+bool weights_init(const char *model, const struct verb *verb)
 {
 	const char *folder = getenv("KVARC_CACHE");
 	const char *size = getenv("KVARC_CACHE_SIZE");
 
-	if (!options->model && !paths_have_models(options) && options->verb->bit != VERB_WEIGHTS)
+	if (!model && !paths_have_models(model, verb) && verb->bit != VERB_WEIGHTS)
 		return true;
 	if (size && *size &&
 	    (!units_parse_size(size, &weights.cache.max_bytes) || weights.cache.max_bytes == 0)) {
 		msg_error(NULL, "KVARC_CACHE_SIZE is '%s', which is not a size such as 20G", size);
 		return false;
 	}
-	weights.model = options->model ? options->model : "(model)";
+	weights.model = model ? model : "(model)";
 	if (!folder)
 		weights.on = default_folder();
 	else if (*folder && strcmp(folder, "off") != 0)

@@ -9,7 +9,7 @@
 #include "options.h"
 
 /* Reads the environment, where a model is given. false: a message was shown. */
-bool weights_init(const struct options *options);
+bool weights_init(const char *model, const struct verb *verb);
 /* Returns the weight cache; NULL: weights are not cached, or the verb uses no model. */
 const kvarc_weight_cache *weights_cache(void);
 
