@@ -124,7 +124,7 @@ static bool set_options(struct append_job *job)
 		return false;
 	}
 	library_common(&job->o->work, &a->writer.common, &job->error);
-	library_parity(&job->o->archive, &job->parity, &a->writer);
+	library_archive(&job->o->archive, false, &job->parity, &a->writer);
 	/* an archive that is there stays as it is: encrypted or not */
 	if (job->fd >= 0)
 		a->reader.keys = a->writer.keys = keys_given();
@@ -138,8 +138,6 @@ static bool set_options(struct append_job *job)
 	profiles_reader(&a->reader);
 	a->reader.predictor = models_given();
 	a->reader.request_cost = REQUEST_COST;
-	if (job->o->archive.verify)
-		a->writer.flags |= KVARC_WRITE_VERIFY;
 	return true;
 }
 
@@ -209,7 +207,7 @@ static bool create(struct append_job *job)
 	sink = output_sink(&job->out);
 	ret = kvarc_append_import(job->im, NULL, &sink, &job->options, &job->result);
 	progress_stop();
-	if (ret != KVARC_OK || watch_changed(&job->watch, &job->in, (char[96]){ 0 }, 96)) {
+	if (ret != KVARC_OK || watch_changed(&job->watch, &job->in, NULL, 0)) {
 		report_failure(job, ret);
 		output_abort(&job->out);
 		return false;

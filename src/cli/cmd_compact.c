@@ -2,8 +2,6 @@
 /* cmd_compact.c - kvarc compact: one state of an archive as a new archive */
 #include "config.h"
 
-#include <sys/stat.h>
-
 #include "commands.h"
 #include "compact_states.h"
 #include "secrets.h"
@@ -70,11 +68,7 @@ static void compact(const struct options *options, struct input *in, kvarc_reade
 	    !output_open(&out, options->output, options->force ? OUTPUT_FORCE : 0,
 	                 wo.keys ? 0600 : in->mode))
 		return;
-	if (options->archive.verify)
-		wo.flags |= KVARC_WRITE_VERIFY;
-	if (options->archive.streamable || out.direct)
-		wo.flags |= KVARC_WRITE_STREAMABLE;
-	library_parity(&options->archive, &parity, &wo);
+	library_archive(&options->archive, out.direct, &parity, &wo);
 	sink = output_sink(&out);
 	progress_start(in->name, KVARC_UNKNOWN);
 	if (compact_wants_states(options->keep_states))
@@ -91,14 +85,6 @@ static void compact(const struct options *options, struct input *in, kvarc_reade
 		report(options, in->name, &info, &stats, units_now() - start);
 		profiles_check_weights(options->coding.model, &wo);
 	}
-}
-
-static bool is_same_file(const struct input *in, const char *output)
-{
-	struct stat a, b;
-
-	return fstat(in->fd, &a) == 0 && stat(output, &b) == 0 && a.st_dev == b.st_dev &&
-	       a.st_ino == b.st_ino;
 }
 
 void cmd_compact(const struct options *options)
@@ -126,7 +112,7 @@ void cmd_compact(const struct options *options)
 	if (!input_open(&in, options->files[0], true))
 		return;
 	/* Nobody appends to what is replaced. */
-	if (is_same_file(&in, options->output) && !lock_file(in.fd, in.name)) {
+	if (paths_is_open(options->output, in.fd) && !lock_file(in.fd, in.name)) {
 		input_close(&in);
 		return;
 	}

@@ -87,11 +87,7 @@ static void cut(const struct options *options, struct input *in, kvarc_reader *r
 		output_abort(&out);
 		return;
 	}
-	if (options->archive.verify)
-		wo.flags |= KVARC_WRITE_VERIFY;
-	if (options->archive.streamable || out.direct)
-		wo.flags |= KVARC_WRITE_STREAMABLE;
-	library_parity(&options->archive, &parity, &wo);
+	library_archive(&options->archive, out.direct, &parity, &wo);
 	sink = output_sink(&out);
 	progress_start(in->name, KVARC_UNKNOWN);
 	ret = kvarc_cut(r, &range, &sink, &wo, &stats);

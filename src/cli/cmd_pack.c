@@ -260,13 +260,11 @@ static bool pack(struct pack_job *job)
 		output_abort(&job->out);
 		return false;
 	}
-	if (o->archive.verify || o->remove)
+	if (o->remove)
 		wo.flags |= KVARC_WRITE_VERIFY;
 	/* An archive that goes down a pipe must be readable from one. */
-	if (o->archive.streamable || job->out.direct)
-		wo.flags |= KVARC_WRITE_STREAMABLE;
+	library_archive(&o->archive, job->out.direct, &parity, &wo);
 	wo.keys = job->keys;
-	library_parity(&o->archive, &parity, &wo);
 	sink = output_sink(&job->out);
 	progress_start(job->in.name, job->tensor_bytes);
 	job->tokens = wo.level < LEVEL_MODEL ? 0 : models_tokens(NULL, job->im);
@@ -360,7 +358,7 @@ static bool open_target(struct pack_job *job)
 	    !output_open(&job->out, job->target, paths_output_flags(o),
 	                 o->keys.encrypt ? 0600 : job->in.mode))
 		return false;
-	output_set_time(&job->out, job->in.mtime);
+	job->out.mtime = job->in.mtime;
 	return true;
 }
 

@@ -3,11 +3,9 @@
 #include "config.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "commands.h"
@@ -228,24 +226,6 @@ static void list_fitting(const struct options *options, const char *file)
 	input_close(&f.in);
 }
 
-/* Makes a folder and those above it; path is cut into components on the way. */
-static bool make_folders(char *path)
-{
-	for (char *p = path + 1;; p++) {
-		const char c = *p;
-
-		if (c && c != '/')
-			continue;
-		*p = '\0';
-		const bool made = mkdir(path, 0777) == 0 || errno == EEXIST;
-		*p = c;
-		if (!made)
-			msg_error(path, "cannot make the folder: %s", strerror(errno));
-		if (!made || !c)
-			return made;
-	}
-}
-
 static void write_profile(const kvarc_profile *profile, const struct input *in, const char *path)
 {
 	struct output out;
@@ -276,11 +256,11 @@ static void install(const struct options *options, const char *file)
 		return;
 	p = profiles_read(&options->work, &in);
 	if (p && kvarc_profile_get_info(p, &info) == KVARC_OK &&
-	    profiles_folder(0, folder, sizeof(folder)) && make_folders(folder)) {
+	    profiles_folder(0, folder, sizeof(folder))) {
 		snprintf(path, sizeof(path), "%s/%s.kvp", folder, units_digest(hex, info.digest));
 		if (access(path, F_OK) == 0)
 			msg_result(file, "is installed already as %s", path);
-		else
+		else if (paths_make_above(path, 0777))
 			write_profile(p, &in, path);
 	}
 	kvarc_profile_close(&p);

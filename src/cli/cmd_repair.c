@@ -3,7 +3,6 @@
 #include "config.h"
 
 #include <inttypes.h>
-#include <sys/stat.h>
 
 #include "commands.h"
 #include "library.h"
@@ -77,15 +76,6 @@ static void show(const struct options *options, const struct input *in,
 		msg_note(in->name, "nothing is damaged");
 }
 
-/* Never over the damaged archive, by whatever name. */
-static bool is_same_file(const struct input *in, const char *output)
-{
-	struct stat a, b;
-
-	return !in->is_stdin && stat(in->name, &a) == 0 && stat(output, &b) == 0 &&
-	       a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-}
-
 static void repair(const struct options *options, struct input *in)
 {
 	kvarc_repair_options ro = KVARC_REPAIR_OPTIONS_INIT;
@@ -110,7 +100,7 @@ static void repair(const struct options *options, struct input *in)
 	progress_phase("repairing");
 	ret = kvarc_repair(&source, &sink, &ro, &report);
 	progress_stop();
-	if (ret == KVARC_OK && watch_input_changed(in, (char[96]){ 0 }, 96))
+	if (ret == KVARC_OK && watch_input_changed(in, NULL, 0))
 		ret = KVARC_IO;
 	if (ret != KVARC_OK) {
 		library_error(in->name, ret, &error, in, &out);
@@ -136,7 +126,8 @@ void cmd_repair(const struct options *options)
 	}
 	if (!input_open(&in, options->files[0], true))
 		return;
-	if (is_same_file(&in, options->output))
+	/* Never over the damaged archive, by whatever name. */
+	if (!in.is_stdin && paths_is_open(options->output, in.fd))
 		msg_error(options->output, "is the damaged archive; give another name with -o");
 	else
 		repair(options, &in);

@@ -90,11 +90,8 @@ static void remove_file(struct shared_slot *slot)
 	kvarc_import_close(&slot->im);
 	if (slot->in.name)
 		input_close(&slot->in);
-	if (slot->path) {
-		signals_hold();
+	if (slot->path)
 		signals_remove(slot->name);
-		signals_release();
-	}
 	free(slot->path);
 }
 

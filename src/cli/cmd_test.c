@@ -110,7 +110,7 @@ static void show(const struct report *test_report, struct input *in, kvarc_reade
 		else if (info->state == KVARC_STATE_CLOSED)
 			report_note(test_report, in->name,
 			            "ok, {raw_bytes:B} in {chunks} chunks, {.rate:R}");
-	} else if (damage->n && !watch_input_changed(in, (char[96]){ 0 }, 96)) {
+	} else if (damage->n && !watch_input_changed(in, NULL, 0)) {
 		damage_show(in->name, damage, kvarc_reader_geometry(r), true);
 		damage_show_sum(in->name, damage, true, "'kvarc unpack --salvage' saves the rest");
 	} else {

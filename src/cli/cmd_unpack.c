@@ -267,7 +267,7 @@ static bool open_item(struct items *items, struct item *it)
 {
 	if (!(into_folder(items) ? open_in_folder(items, it) : open_named(items, it)))
 		return false;
-	output_set_time(&it->out, items->mtime);
+	it->out.mtime = items->mtime;
 	return true;
 }
 
@@ -333,19 +333,12 @@ static const struct output *items_failed_output(const struct items *items)
 static int64_t read_output(void *opaque, void *buf, size_t bytes, uint64_t offset)
 {
 	int fd = output_fd(opaque);
-	size_t got = 0;
+	ssize_t n;
 
-	while (got < bytes) {
-		ssize_t n = pread(fd, (char *)buf + got, bytes - got, (off_t)(offset + got));
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -1;
-		if (n == 0)
-			break;
-		got += (size_t)n;
-	}
-	return (int64_t)got;
+	do {
+		n = pread(fd, buf, bytes, (off_t)offset);
+	} while (n < 0 && errno == EINTR);
+	return n;
 }
 
 /* Reports the result of kvarc_salvage_slot for an item. */
@@ -479,7 +472,7 @@ static void unpack_report(const struct options *options, const char *archive, co
 /* Salvage takes a file that becomes another one for a damaged one. */
 static bool is_changed(const struct options *options, const struct input *in)
 {
-	return options->reading.salvage && watch_input_changed(in, (char[96]){ 0 }, 96);
+	return options->reading.salvage && watch_input_changed(in, NULL, 0);
 }
 
 /* Says what salvage could not read, and what becomes of it, else how the archive ends. False: out

@@ -83,12 +83,16 @@ void library_error(const char *file, kvarc_ret ret, const kvarc_error *error,
 		msg_error(file, "%s%s", text, in_our_words(ret, error));
 }
 
-void library_parity(const struct archive_options *archive, kvarc_parity *parity,
-                    kvarc_writer_options *wo)
+void library_archive(const struct archive_options *archive, bool direct, kvarc_parity *parity,
+                     kvarc_writer_options *wo)
 {
 	*parity = (kvarc_parity){ .pieces = archive->parity_pieces, .rows = archive->parity_rows };
 	if (archive->parity_pieces)
 		wo->parity = parity;
+	if (archive->verify)
+		wo->flags |= KVARC_WRITE_VERIFY;
+	if (archive->streamable || direct)
+		wo->flags |= KVARC_WRITE_STREAMABLE;
 }
 
 uint64_t library_import_tokens(const kvarc_import *im)

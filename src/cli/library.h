@@ -23,10 +23,10 @@ void library_error(const char *file, kvarc_ret ret, const kvarc_error *error,
 /* Sets what adds a clause to messages of PREDICTOR, such as which option gives the profile. It
  * returns "" for none. */
 void library_set_hint(const char *(*hint)(const kvarc_error *error));
-/* Sets *parity to the values of --parity, and wo->parity to it if there is any; parity must stay as
- * long as wo. */
-void library_parity(const struct archive_options *archive, kvarc_parity *parity,
-                    kvarc_writer_options *wo);
+/* Sets the flags of a writer by --verify and --streamable, or direct: the output is a pipe; *parity
+ * to the values of --parity, and wo->parity to it if there is any. parity stays as long as wo. */
+void library_archive(const struct archive_options *archive, bool direct, kvarc_parity *parity,
+                     kvarc_writer_options *wo);
 /* Tokens of an import: of its longest track. */
 uint64_t library_import_tokens(const kvarc_import *im);
 /* Writes the reason why the file of an import is packed as plain bytes, without the clause on the

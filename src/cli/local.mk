@@ -33,7 +33,6 @@ kvarc_SOURCES = \
 	src/cli/times.c src/cli/times.h \
 	src/cli/ids.c src/cli/ids.h \
 	src/cli/outfile.c src/cli/outfile.h \
-	src/cli/tempfile.c src/cli/tempfile.h \
 	src/cli/paths.c src/cli/paths.h \
 	src/cli/cmd_unpack.c \
 	src/cli/library.c src/cli/library.h \

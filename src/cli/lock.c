@@ -12,11 +12,10 @@
 #include <unistd.h>
 
 #include "message.h"
+#include "paths.h"
 
 bool lock_file(int fd, const char *name)
 {
-	struct stat open_file, named;
-
 	if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
 		if (errno == EWOULDBLOCK)
 			msg_error(name, "another process is changing it; try again when that has "
@@ -26,8 +25,7 @@ bool lock_file(int fd, const char *name)
 		return false;
 	}
 	/* The process that had the lock before may have replaced the file. */
-	if (fstat(fd, &open_file) == 0 && stat(name, &named) == 0 &&
-	    open_file.st_dev == named.st_dev && open_file.st_ino == named.st_ino)
+	if (paths_is_open(name, fd))
 		return true;
 	msg_error(name, "was replaced just now; try again");
 	return false;

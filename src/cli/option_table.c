@@ -55,14 +55,21 @@ static unsigned edits(const char *a, const char *b)
 	return d[na][nb];
 }
 
-void nearest_init(struct nearest *n, const char *wrong)
+/* The best candidate so far. Strings are borrowed. */
+struct nearest {
+	const char *wrong, *best;
+	unsigned distance;
+};
+
+static void nearest_init(struct nearest *n, const char *wrong)
 {
 	n->wrong = wrong;
 	n->best = NULL;
 	n->distance = LONGEST;
 }
 
-void nearest_try(struct nearest *n, const char *candidate)
+/* Takes candidate if it is closer than all before. */
+static void nearest_try(struct nearest *n, const char *candidate)
 {
 	unsigned distance = edits(n->wrong, candidate);
 	size_t len = strlen(n->wrong);
@@ -76,7 +83,8 @@ void nearest_try(struct nearest *n, const char *candidate)
 	}
 }
 
-const char *nearest_result(const struct nearest *n)
+/* NULL when no candidate is close. */
+static const char *nearest_result(const struct nearest *n)
 {
 	size_t len = strlen(n->wrong);
 
@@ -870,5 +878,17 @@ const char *options_nearest_verb(const char *name)
 	nearest_init(&n, name);
 	for (const struct verb *v = options_verbs; v->name; v++)
 		nearest_try(&n, v->name);
+	return nearest_result(&n);
+}
+
+const char *options_nearest_option(const struct verb *verb, const char *name)
+{
+	struct nearest n;
+
+	nearest_init(&n, name);
+	for (const struct option_row *r = options_rows; r->name; r++) {
+		if (r->verbs & verb->bit)
+			nearest_try(&n, r->name);
+	}
 	return nearest_result(&n);
 }

@@ -8,19 +8,6 @@
 
 #include "cli/options.h"
 
-/* The best candidate so far. Strings are borrowed. */
-struct nearest {
-	const char *wrong, *best;
-	unsigned distance;
-};
-
-/* Starts with no candidate. */
-void nearest_init(struct nearest *n, const char *wrong);
-/* Takes candidate if it is closer than all before. */
-void nearest_try(struct nearest *n, const char *candidate);
-/* NULL when no candidate is close. */
-const char *nearest_result(const struct nearest *n);
-
 /* The verb's own name: "ls", "--list", "-l" -> "list"; NULL: no alias. */
 const char *verb_alias(const char *text);
 /* Returns a verb's name as verb_alias does, for options of one letter in one word, of which the
@@ -86,5 +73,7 @@ extern const struct option_row options_rows[];
 const struct verb *options_verb(const char *name);
 /* The name of the verb that is closest, NULL when none is close. */
 const char *options_nearest_verb(const char *name);
+/* The name of the verb's option that is closest, NULL when none is close. */
+const char *options_nearest_option(const struct verb *verb, const char *name);
 
 #endif

@@ -350,12 +350,10 @@ void help(const struct options *options)
 
 /* ==== Parses the command line by the table in option_table.c ==== */
 
-static int unknown_option(const struct verb *verb, const char *shown, const char *name)
+static int unknown_option(const struct verb *verb, const char *name)
 {
-	struct nearest n;
 	const char *near;
 
-	nearest_init(&n, name);
 	for (const struct option_row *r = options_rows; r->name; r++) {
 		if (strcmp(r->name, name) == 0) {
 			const struct verb *v = options_verbs;
@@ -365,14 +363,12 @@ static int unknown_option(const struct verb *verb, const char *shown, const char
 			          name, v->name, verb->name);
 			return -1;
 		}
-		if (r->verbs & verb->bit)
-			nearest_try(&n, r->name);
 	}
-	near = nearest_result(&n);
+	near = options_nearest_option(verb, name);
 	if (near)
-		msg_usage("unknown option '%s'; did you mean '--%s'?", shown, near);
+		msg_usage("unknown option '--%s'; did you mean '--%s'?", name, near);
 	else
-		msg_usage("unknown option '%s'; see 'kvarc %s --help'", shown, verb->name);
+		msg_usage("unknown option '--%s'; see 'kvarc %s --help'", name, verb->name);
 	return -1;
 }
 
@@ -432,11 +428,8 @@ static int long_option(struct options *options, int argc, char **argv, int *i)
 	name[len] = '\0';
 	while (r->name && !(strcmp(r->name, name) == 0 && (r->verbs & options->verb->bit)))
 		r++;
-	if (!r->name) {
-		char shown[72];
-		snprintf(shown, sizeof(shown), "--%s", name);
-		return unknown_option(options->verb, shown, name);
-	}
+	if (!r->name)
+		return unknown_option(options->verb, name);
 	if (r->value.type == OPTION_HELP) {
 		help_verb(options->verb);
 		return 1;

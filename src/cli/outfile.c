@@ -4,22 +4,211 @@
 
 #include "outfile.h"
 
-#include <config.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "infile.h"
 #include "message.h"
+#include "paths.h"
 #include "signals.h"
-#include "tempfile.h"
+
+/* ==== Temporary files and folders next to the output: made, locked, and stale ones removed ==== */
+
+/* Folders beyond FOLDERS_MAX are left for another run. */
+enum { LONGEST_NAME = 255, DIGITS = 8, STALE_SECONDS = 60, FOLDERS_MAX = 64, TRIES = 100 };
+
+static const char mark[] = ".kvarc-", folder_mark[] = ".d";
+enum { ENDING = sizeof(mark) - 1 + DIGITS, FOLDER_ENDING = sizeof(folder_mark) - 1 };
+
+/* Differs by process, time and attempt. NULL: out of memory. */
+static char *new_name(const char *base, bool is_folder, unsigned attempt)
+{
+	struct timespec t;
+	size_t keep = strlen(base);
+	char *name = malloc(LONGEST_NAME + 1);
+
+	if (!name)
+		return NULL;
+	if (keep > LONGEST_NAME - 1 - ENDING - FOLDER_ENDING)
+		keep = LONGEST_NAME - 1 - ENDING - FOLDER_ENDING;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	snprintf(name, LONGEST_NAME + 1, ".%.*s%s%08" PRIx32 "%s", (int)keep, base, mark,
+	         (uint32_t)(((uint64_t)t.tv_nsec << 12) ^ ((uint64_t)getpid() * 2654435761u) ^
+	                    attempt),
+	         is_folder ? folder_mark : "");
+	return name;
+}
+
+static bool is_temporary_name(const char *name, bool *is_folder)
+{
+	size_t n = strlen(name);
+
+	*is_folder = n > FOLDER_ENDING && strcmp(name + n - FOLDER_ENDING, folder_mark) == 0;
+	n -= *is_folder ? FOLDER_ENDING : 0;
+	return name[0] == '.' && n > ENDING &&
+	       memcmp(name + n - ENDING, mark, sizeof(mark) - 1) == 0 &&
+	       strspn(name + n - DIGITS, "0123456789abcdef") == DIGITS;
+}
+
+static bool lock(int fd)
+{
+	return flock(fd, LOCK_EX | LOCK_NB) == 0;
+}
+
+static bool same_file(const struct stat *stat, const struct stat *b)
+{
+	return stat->st_dev == b->st_dev && stat->st_ino == b->st_ino;
+}
+
+/* Whether the folder was not looked at before. */
+static bool is_new_folder(int dirfd)
+{
+	static struct stat seen[FOLDERS_MAX];
+	static size_t n;
+	struct stat st;
+
+	if (n == FOLDERS_MAX || fstat(dirfd, &st) != 0)
+		return false;
+	for (size_t i = 0; i < n; i++) {
+		if (same_file(&seen[i], &st))
+			return false;
+	}
+	seen[n++] = st;
+	return true;
+}
+
+/* Calls visit for all names in a folder. */
+static void visit_names(int dirfd, void (*visit)(int dirfd, const char *name, time_t now),
+                        time_t now)
+{
+	int again = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = again < 0 ? NULL : fdopendir(again);
+	const struct dirent *entry;
+
+	if (!d && again >= 0)
+		close(again);
+	while (d && (entry = readdir(d)) != NULL)
+		visit(dirfd, entry->d_name, now);
+	if (d)
+		closedir(d);
+}
+
+static void remove_numbered(int dirfd, const char *name, time_t unused)
+{
+	(void)unused;
+	if (name[strspn(name, "0123456789")] == '\0')
+		unlinkat(dirfd, name, 0);
+}
+
+static void remove_if_stale(int dirfd, const char *name, time_t now)
+{
+	struct stat st, again;
+	bool is_folder;
+	int fd;
+
+	if (!is_temporary_name(name, &is_folder) ||
+	    fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
+	    (st.st_mode & S_IFMT) != (is_folder ? S_IFDIR : S_IFREG) || st.st_uid != geteuid() ||
+	    now - st.st_mtime < STALE_SECONDS)
+		return;
+	/* O_RDWR: over NFS only a file that is open for writing can be locked. */
+	fd = openat(dirfd, name,
+	            (is_folder ? O_RDONLY | O_DIRECTORY : O_RDWR) | O_NOFOLLOW | O_NONBLOCK |
+	                    O_CLOEXEC);
+	if (fd < 0)
+		return;
+	if (lock(fd) && fstat(fd, &again) == 0 && same_file(&st, &again) &&
+	    fstatat(dirfd, name, &again, AT_SYMLINK_NOFOLLOW) == 0 && same_file(&st, &again)) {
+		if (is_folder)
+			visit_names(fd, remove_numbered, now);
+		unlinkat(dirfd, name, is_folder ? AT_REMOVEDIR : 0);
+	}
+	close(fd);
+}
+
+/* Makes and registers. O_EXCL and mkdir keep us off what someone else put there. */
+static int make(int dirfd, const char *name, const unsigned *n_files, int *error)
+{
+	int flags = n_files ? O_RDONLY | O_DIRECTORY : O_RDWR | O_CREAT | O_EXCL;
+	bool made = false;
+	int fd = -1;
+
+	signals_hold();
+	if (!n_files || mkdirat(dirfd, name, 0700) == 0) {
+		fd = openat(dirfd, name, flags | O_NOFOLLOW | O_CLOEXEC, 0600);
+		made = n_files || fd >= 0;
+	}
+	*error = errno;
+	if (fd >= 0 && !signals_remember(dirfd, name, fd, n_files)) {
+		*error = ENOMEM;
+		close(fd);
+		fd = -1;
+	}
+	if (fd < 0 && made)
+		unlinkat(dirfd, name, n_files ? AT_REMOVEDIR : 0);
+	signals_release();
+	return fd;
+}
+
+/*
+ * Makes an empty file ".BASE.kvarc-1a2b3c4d" in the folder dirfd for an output file called base,
+ * which is cut to what a folder can hold, or with n_files a folder ".BASE.kvarc-1a2b3c4d.d" for
+ * files with the names "0" to *n_files - 1. Returns its descriptor (a file: open for reading and
+ * writing) and in name its name, which the caller frees after signals_forget or signals_remove; -1:
+ * errno is set.
+ *
+ * Registered (signals.h) and in use, by an advisory lock, until the descriptor and its duplicates
+ * are closed, which the end of the process does, too; without locks in the file system nothing is.
+ *
+ * The first call in a folder removes what killed runs left there: files and folders of this user
+ * with such names that nobody has locked, last changed a minute or more before the new one, by the
+ * clock of the file system. What cannot be locked or removed stays; nothing is reported.
+ */
+static int tempfile_make(int dirfd, const char *base, const unsigned *n_files, char **name)
+{
+	struct stat own;
+	int fd = -1, error = EEXIST;
+
+	for (unsigned i = 0; i < TRIES && fd < 0 && error == EEXIST; i++) {
+		*name = new_name(base, n_files, i);
+		error = ENOMEM;
+		if (*name)
+			fd = make(dirfd, *name, n_files, &error);
+		if (fd < 0)
+			free(*name);
+	}
+	if (fd < 0) {
+		*name = NULL;
+		errno = error;
+		return -1;
+	}
+	bool ignored = lock(fd);
+	(void)ignored;
+	if (is_new_folder(dirfd) && fstat(fd, &own) == 0)
+		visit_names(dirfd, remove_if_stale, own.st_mtime);
+	return fd;
+}
+
+/* Closes *fd unless it is -1, and sets it to -1. Returns 0 or the errno. */
+static int tempfile_close(int *fd)
+{
+	int error = *fd >= 0 && close(*fd) != 0 ? errno : 0;
+
+	*fd = -1;
+	return error == EINTR ? 0 : error;
+}
 
 /* ==== A temporary folder for more files than there are descriptors ==== */
 
@@ -62,11 +251,8 @@ void staging_close(struct staging *staging)
 		return;
 	for (size_t i = 0; i < MAX_OPEN; i++)
 		tempfile_close(&staging->open[i].fd);
-	if (staging->name) {
-		signals_hold();
+	if (staging->name)
 		signals_remove(staging->name);
-		signals_release();
-	}
 	tempfile_close(&staging->folder);
 	tempfile_close(&staging->parent);
 	free(staging->name);
@@ -79,12 +265,6 @@ bool staging_reaches(const struct staging *staging, int dirfd)
 
 	return fstat(staging->folder, &here) == 0 && fstat(dirfd, &there) == 0 &&
 	       here.st_dev == there.st_dev;
-}
-
-/* The descriptor of the folder, which stays that of staging. */
-static int staging_folder(const struct staging *staging)
-{
-	return staging->folder;
 }
 
 static int open_file(struct staging *staging, unsigned number, int flags, char name[NAME_SIZE])
@@ -207,15 +387,14 @@ static bool make_temporary(struct output *out)
 /* Splits path; opens its folder. */
 static bool open_folder(struct output *out, const char *path)
 {
-	const char *slash = strrchr(path, '/');
-	char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : NULL;
+	char *folder = paths_folder(path);
 
-	out->base = strdup(slash ? slash + 1 : path);
-	if (!out->base || (slash && !folder)) {
+	out->base = strdup(paths_base(path));
+	if (!out->base || !folder) {
 		free(folder);
 		return fail(out, ENOMEM);
 	}
-	out->dirfd = open(folder ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	out->dirfd = open(*folder ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	free(folder);
 	return out->dirfd >= 0 ? true : fail(out, errno);
 }
@@ -292,7 +471,7 @@ bool output_open_at(struct output *out, int dirfd, const char *base, const char 
 		return fail(out, ENOMEM);
 	if (staging) {
 		out->temp = staging_make(staging, &out->number);
-		out->tempdir = staging_folder(staging);
+		out->tempdir = staging->folder;
 		out->staging = out->temp ? staging : NULL;
 		return out->temp ? true : fail(out, errno);
 	}
@@ -360,11 +539,6 @@ kvarc_sink output_sink(struct output *out)
 	kvarc_sink s = { .write = write_at, .opaque = out };
 
 	return s;
-}
-
-void output_set_time(struct output *out, struct timespec mtime)
-{
-	out->mtime = mtime;
 }
 
 bool output_truncate(struct output *out, uint64_t size)
@@ -435,7 +609,7 @@ static int publish(struct output *out)
 /* Gives it its name while it is locked: without a lock another run could take it for stale. */
 static int publish_locked(struct output *out, int fd)
 {
-	int lock = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+	int locked = fcntl(fd, F_DUPFD_CLOEXEC, 3);
 	int error = close_written(out);
 
 	if (error == 0) {
@@ -448,7 +622,7 @@ static int publish_locked(struct output *out, int fd)
 		}
 		signals_release();
 	}
-	tempfile_close(&lock);
+	tempfile_close(&locked);
 	return error;
 }
 
@@ -501,10 +675,10 @@ void output_abort(struct output *out)
 	close_written(out);
 	tempfile_close(&out->stream);
 	if (out->temp) {
-		signals_hold();
-		unlinkat(out->tempdir, out->temp, 0);
-		signals_forget(out->temp);
-		signals_release();
+		if (out->staging)
+			unlinkat(out->tempdir, out->temp, 0);
+		else
+			signals_remove(out->temp);
 		free(out->temp);
 		out->temp = NULL;
 	}

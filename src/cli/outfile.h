@@ -10,14 +10,12 @@
 
 #include "kvarc.h"
 
-struct timespec;
-
 /* ==== A temporary folder for more files than there are descriptors ==== */
 
 /* A folder with files "0", "1", ..., the last used of which are open. One thread at a time. */
 struct staging;
 
-/* Makes the folder in the folder dirfd, named after base (tempfile.h). The caller frees it with
+/* Makes the folder in the folder dirfd, named after base. The caller frees it with
  * staging_close. NULL: errno is set. */
 struct staging *staging_open(int dirfd, const char *base);
 /* Removes the folder with its files, frees; staging may be NULL. */
@@ -26,8 +24,6 @@ void staging_close(struct staging *staging);
 bool staging_reaches(const struct staging *staging, int dirfd);
 
 /* ==== Files that appear complete under their name, or not at all ==== */
-
-struct staging;
 
 /*
  * A regular file is written under a temporary name (0600, O_EXCL) in its
@@ -45,7 +41,7 @@ struct output {
 	int error;        /* errno of a write that failed */
 	bool force, direct, is_stdout, appends;
 	mode_t mode;             /* mode of the finished file, 0: by the umask */
-	struct timespec mtime;   /* time of the finished file; zero: that of its last write */
+	struct timespec mtime;   /* set by users: time of a finished file with a name; zero: none */
 	uint64_t position;       /* position in a direct stream */
 	uint64_t size;           /* end of the furthest write */
 	uint64_t without_gap;    /* bytes from the start on that are written, in order */
@@ -78,8 +74,6 @@ bool output_open_at(struct output *out, int dirfd, const char *base, const char 
 int output_fd(const struct output *out);
 /* Makes a sink of an output; out must stay where it is while the sink is in use. */
 kvarc_sink output_sink(struct output *out);
-/* Gives the finished file a time of its last change, if it is one with a name; zero: none. */
-void output_set_time(struct output *out, struct timespec mtime);
 /* Makes the file exactly size bytes long. */
 bool output_truncate(struct output *out, uint64_t size);
 /* Finishes the file and frees. false: a message was shown, no file is left. */

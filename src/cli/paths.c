@@ -31,6 +31,14 @@ bool paths_is_folder(const char *path)
 	return (n && path[n - 1] == '/') || (stat(path, &st) == 0 && S_ISDIR(st.st_mode));
 }
 
+bool paths_is_open(const char *path, int fd)
+{
+	struct stat named, open_file;
+
+	return fstat(fd, &open_file) == 0 && stat(path, &named) == 0 &&
+	       open_file.st_dev == named.st_dev && open_file.st_ino == named.st_ino;
+}
+
 bool paths_make_folder(const char *output)
 {
 	size_t n = output ? strlen(output) : 0;
@@ -151,6 +159,34 @@ char *paths_stem(const char *file, const char *new_ending)
 	if (!has && !*new_ending)
 		new_ending = ".out";
 	return append(base, has ? n - e : n, new_ending);
+}
+
+char *paths_of_user(const char *variable, const char *below_home, const char *name)
+{
+	const char *base = getenv(variable), *home = getenv("HOME");
+	char *folder, *path;
+
+	if (base && base[0] == '/')
+		return paths_join(base, name);
+	folder = home && home[0] == '/' ? paths_join(home, below_home) : NULL;
+	path = folder ? paths_join(folder, name) : NULL;
+	free(folder);
+	return path;
+}
+
+bool paths_make_above(char *path, mode_t mode)
+{
+	for (char *p = path + 1; *p; p++) {
+		if (*p != '/')
+			continue;
+		*p = '\0';
+		if (mkdir(path, mode) != 0 && errno != EEXIST) {
+			msg_error(path, "cannot make the folder: %s", strerror(errno));
+			return false;
+		}
+		*p = '/';
+	}
+	return true;
 }
 
 const char *paths_temporary_folder(void)

@@ -4,6 +4,7 @@
 #define KVARC_CLI_PATHS_H
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 #include "options.h"
 
@@ -14,6 +15,8 @@ bool paths_check_reading(const struct options *options);
 bool paths_check_operands(const struct options *options);
 /* Whether the output goes to standard output. */
 bool paths_to_stdout(const struct options *options);
+/* Whether the path names the file that is open as fd. */
+bool paths_is_open(const char *path, int fd);
 /* Whether -o names a folder: it exists as one, or ends with a slash. */
 bool paths_is_folder(const char *path);
 
@@ -32,6 +35,12 @@ char *paths_stem(const char *file, const char *ending);
 char *paths_join(const char *folder, const char *name);
 /* Path up to the last slash, "" for none; allocated. */
 char *paths_folder(const char *file);
+/* A path below the folder of the user that the environment variable names, or below a folder in the
+ * home folder; allocated. NULL: there is neither, or out of memory. */
+char *paths_of_user(const char *variable, const char *below_home, const char *name);
+/* Makes all folders above the last component of a path, which is changed and comes back as it was.
+ * false: a message was shown. */
+bool paths_make_above(char *path, mode_t mode);
 /* Folder of temporary files: $TMPDIR, /var/tmp or /tmp; not to be freed. */
 const char *paths_temporary_folder(void);
 

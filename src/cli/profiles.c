@@ -79,15 +79,14 @@ static kvarc_profile *open_file(const char *path)
 	return p;
 }
 
-/* Folder i of the folders of profiles; false: past the last. */
-static bool folder_at(size_t i, char out[PATH_BYTES])
+bool profiles_folder(size_t i, char *out, size_t size)
 {
 	const char *path = getenv("KVARC_PROFILE_PATH");
 	const char *home = getenv("HOME");
 
 	for (; path && *path; path += path[0] == ':') {
 		size_t n = strcspn(path, ":");
-		if (n && n < PATH_BYTES && i-- == 0) {
+		if (n && n < size && i-- == 0) {
 			memcpy(out, path, n);
 			out[n] = '\0';
 			return true;
@@ -95,9 +94,8 @@ static bool folder_at(size_t i, char out[PATH_BYTES])
 		path += n;
 	}
 	if (home && *home && i-- == 0)
-		return snprintf(out, PATH_BYTES, "%s/.local/share/kvarc/profiles", home) <
-		       PATH_BYTES;
-	return i == 0 && snprintf(out, PATH_BYTES, "%s", KVARC_PROFILE_DIR) < PATH_BYTES;
+		return (size_t)snprintf(out, size, "%s/.local/share/kvarc/profiles", home) < size;
+	return i == 0 && (size_t)snprintf(out, size, "%s", KVARC_PROFILE_DIR) < size;
 }
 
 /* "; looked at A, B, and for DIGEST.kvp in C, D; ..." behind the library's text of an error; "":
@@ -127,7 +125,7 @@ static const char *looked_at(const kvarc_error *error)
 	for (size_t i = 0; i < all.n_given && n < sizeof(out); i++)
 		n += (size_t)snprintf(out + n, sizeof(out) - n, "%s%s", i ? ", " : "; looked at ",
 		                      all.list[i].path);
-	for (size_t i = 0; folder_at(i, folder) && n < sizeof(out); i++) {
+	for (size_t i = 0; profiles_folder(i, folder, sizeof(folder)) && n < sizeof(out); i++) {
 		if (i == 0)
 			n += (size_t)snprintf(out + n, sizeof(out) - n, "; looked for %s.kvp in %s",
 			                      hex, folder);
@@ -182,7 +180,7 @@ static bool find_file(const uint8_t digest[16], char path[PATH_BYTES + 40])
 	char folder[PATH_BYTES], hex[33];
 
 	units_digest(hex, digest);
-	for (size_t i = 0; folder_at(i, folder); i++) {
+	for (size_t i = 0; profiles_folder(i, folder, sizeof(folder)); i++) {
 		snprintf(path, PATH_BYTES + 40, "%s/%s.kvp", folder, hex);
 		if (access(path, R_OK) == 0)
 			return true;
@@ -462,11 +460,4 @@ bool profiles_is_one(struct input *in)
 	/* spec profile 1 */
 	static const unsigned char magic[8] = { 0x89, 'K', 'V', 'P', '\r', '\n', 0x1a, '\n' };
 	return input_starts_with(in, magic);
-}
-
-bool profiles_folder(size_t i, char *out, size_t size)
-{
-	char folder[PATH_BYTES];
-
-	return folder_at(i, folder) && (size_t)snprintf(out, size, "%s", folder) < size;
 }

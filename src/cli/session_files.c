@@ -319,10 +319,9 @@ static void report_loaded(const struct session_output *output, const kvarc_sessi
 static bool commit(struct session_output *output, const kvarc_session_version *version)
 {
 	if (version->time)
-		output_set_time(
-			&output->out,
+		output->out.mtime =
 			(struct timespec){ .tv_sec = (time_t)(version->time / 1000),
-		                           .tv_nsec = (long)(version->time % 1000) * 1000000 });
+			                   .tv_nsec = (long)(version->time % 1000) * 1000000 };
 	return output_commit(&output->out);
 }
 

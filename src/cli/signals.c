@@ -208,5 +208,7 @@ void signals_forget(const char *name)
 
 void signals_remove(const char *name)
 {
+	signals_hold();
 	forget(name, true);
+	signals_release();
 }

@@ -38,13 +38,13 @@ void signals_release(void);
 
 /*
  * A temporary file, or with n_files the folder fd, in which there may be files with the names "0"
- * to *n_files - 1. All stay until _forget or _remove; dirfd holds name. Call these while held.
- * false: out of memory.
+ * to *n_files - 1. All stay until _forget or _remove; dirfd holds name. Call this and _forget while
+ * held. false: out of memory.
  */
 bool signals_remember(int dirfd, const char *name, int fd, const unsigned *n_files);
 /* Forgets a file that was published or removed. */
 void signals_forget(const char *name);
-/* Removes and forgets, a folder with its files. */
+/* Removes and forgets, a folder with its files, and holds signals meanwhile. */
 void signals_remove(const char *name);
 
 #endif

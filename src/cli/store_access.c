@@ -17,39 +17,14 @@
 #include "profiles.h"
 #include "secrets.h"
 
-/* A folder below one that the environment names, or below the home folder. NULL: a message was
- * shown. */
-static char *folder_of(const char *variable, const char *below_home, const char *name)
+/* paths_of_user for a store or its index; NULL: a message was shown. */
+static char *path_of_user(const char *variable, const char *below_home, const char *name)
 {
-	const char *base = getenv(variable), *home = getenv("HOME");
-	char *folder, *path;
+	char *path = paths_of_user(variable, below_home, name);
 
-	if (base && base[0] == '/')
-		return paths_join(base, name);
-	if (!home || home[0] != '/') {
+	if (!path)
 		msg_error(NULL, "no store: give one with --store URL or KVARC_STORE");
-		return NULL;
-	}
-	folder = paths_join(home, below_home);
-	path = folder ? paths_join(folder, name) : NULL;
-	free(folder);
 	return path;
-}
-
-/* Makes all folders of a path. */
-static bool make_folders(char *path)
-{
-	for (char *p = path + 1; *p; p++) {
-		if (*p != '/')
-			continue;
-		*p = '\0';
-		if (mkdir(path, 0700) != 0 && errno != EEXIST) {
-			msg_error(path, "cannot make the folder: %s", strerror(errno));
-			return false;
-		}
-		*p = '/';
-	}
-	return true;
 }
 
 static char *find_url(const char *store, bool create)
@@ -59,8 +34,8 @@ static char *find_url(const char *store, bool create)
 
 	if (given && *given)
 		return strdup(given);
-	url = folder_of("XDG_DATA_HOME", ".local/share", "kvarc/store");
-	if (url && create && !make_folders(url)) {
+	url = path_of_user("XDG_DATA_HOME", ".local/share", "kvarc/store");
+	if (url && create && !paths_make_above(url, 0700)) {
 		free(url);
 		return NULL;
 	}
@@ -80,8 +55,8 @@ static bool find_index(struct store_access *access, const char *index)
 		return true;
 	snprintf(name, sizeof(name), "kvarc/%016llx/index.sqlite",
 	         (unsigned long long)XXH3_64bits(access->given, strlen(access->given)));
-	access->index = folder_of("XDG_CACHE_HOME", ".cache", name);
-	return access->index && make_folders(access->index);
+	access->index = path_of_user("XDG_CACHE_HOME", ".cache", name);
+	return access->index && paths_make_above(access->index, 0700);
 }
 
 static void show_note(void *opaque, const char *text)

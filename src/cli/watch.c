@@ -137,7 +137,10 @@ bool watch_changed(const struct watch *w, const struct input *in, char *what, si
 	return differs(&w->st, &st, what, bytes);
 }
 
-bool watch_name_changed(const struct watch *w, const struct input *in, char *what, size_t bytes)
+/* Whether the file that the input's name stands for now has changed, as watch_changed does for the
+ * open file (symbolic links are not followed); also true when there is none. */
+static bool watch_name_changed(const struct watch *w, const struct input *in, char *what,
+                               size_t bytes)
 {
 	struct stat st;
 

@@ -30,13 +30,10 @@ void watch_start_removal(struct watch *w, const struct input *in);
 
 /*
  * Whether the open file is not what it was at watch_start: size, modification time or status
- * change time, device, inode. Then `what`, of `bytes` bytes, says which in a few words.
+ * change time, device, inode. Then `what`, of `bytes` bytes, says which in a few words; NULL and 0:
+ * nobody asks.
  */
 bool watch_changed(const struct watch *w, const struct input *in, char *what, size_t bytes);
-
-/* Whether the file that the input's name stands for now has changed, as watch_changed does for the
- * open file (symbolic links are not followed); also true when there is none. */
-bool watch_name_changed(const struct watch *w, const struct input *in, char *what, size_t bytes);
 
 /* watch_changed by what input_open saw, for verbs that only read. */
 bool watch_input_changed(const struct input *in, char *what, size_t bytes);

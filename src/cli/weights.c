@@ -13,13 +13,9 @@
 #include "paths.h"
 #include "units.h"
 
-enum { PATH_BYTES = 4096 };
-
 static struct {
-	kvarc_weight_cache cache;
-	char folder[PATH_BYTES];
+	kvarc_weight_cache cache; /* folder NULL: there is none */
 	const char *model;
-	bool on;
 } weights;
 
 /* kvarc_weight_cache.report */
@@ -34,39 +30,32 @@ static void report(void *opaque, kvarc_weights what, uint64_t bytes, const char 
 		msg_note(weights.model,
 		         "weights converted and stored in %s (%s); 'kvarc weights clear' "
 		         "removes them",
-		         weights.folder, size);
+		         weights.cache.folder, size);
 	if (msg_level() < 1)
 		return;
 	if (what == KVARC_WEIGHTS_FOUND)
-		msg_note(weights.model, "weights found in %s (%s)", weights.folder, size);
+		msg_note(weights.model, "weights found in %s (%s)", weights.cache.folder, size);
 	else if (what == KVARC_WEIGHTS_KEPT)
-		msg_note(weights.model, "weights converted and stored in %s (%s)", weights.folder,
-		         size);
+		msg_note(weights.model, "weights converted and stored in %s (%s)",
+		         weights.cache.folder, size);
 	else
 		msg_note(weights.model, "weights converted, but not stored in %s: %s",
-		         weights.folder, why);
+		         weights.cache.folder, why);
 }
 
-/* The user's folder of caches. It is made as the base directory specification wants it; when that
- * fails, the library finds none. */
-static bool default_folder(void)
+/* A folder in the user's folder of caches, which is made as the base directory specification wants
+ * it; when that fails, the library finds none. NULL: the user has none. */
+static const char *default_folder(void)
 {
-	const char *base = getenv("XDG_CACHE_HOME");
-	const char *home = getenv("HOME");
-	int n;
+	char *folder = paths_of_user("XDG_CACHE_HOME", ".cache", "kvarc");
+	char *slash = folder ? strrchr(folder, '/') : NULL;
 
-	if (base && base[0] == '/') {
-		n = snprintf(weights.folder, PATH_BYTES, "%s", base);
-	} else if (home && home[0] == '/') {
-		n = snprintf(weights.folder, PATH_BYTES, "%s/.cache", home);
-	} else {
-		return false;
+	if (slash) {
+		*slash = '\0';
+		(void)mkdir(folder, 0700); /* fails when it is there */
+		*slash = '/';
 	}
-	if (n + (int)sizeof("/kvarc") > PATH_BYTES)
-		return false;
-	(void)mkdir(weights.folder, 0700); /* fails when it is there */
-	strcat(weights.folder, "/kvarc");
-	return true;
+	return folder;
 }
 
 bool weights_init(const char *model, const struct verb *verb)
@@ -83,15 +72,14 @@ bool weights_init(const char *model, const struct verb *verb)
 	}
 	weights.model = model ? model : "(model)";
 	if (!folder)
-		weights.on = default_folder();
+		weights.cache.folder = default_folder();
 	else if (*folder && strcmp(folder, "off") != 0)
-		weights.on = snprintf(weights.folder, PATH_BYTES, "%s", folder) < PATH_BYTES;
-	weights.cache.folder = weights.folder;
+		weights.cache.folder = folder;
 	weights.cache.report = report;
 	return true;
 }
 
 const kvarc_weight_cache *weights_cache(void)
 {
-	return weights.on ? &weights.cache : NULL;
+	return weights.cache.folder ? &weights.cache : NULL;
 }
