@@ -160,13 +160,14 @@ static void counted_free(void *opaque, void *ptr)
 
 /* Whether what is held fits below -M beside what the library needs; without -M it is not limited.
  * An archive is hardly ever larger than the cache. */
-static bool check_limit(struct bench_cache *cache, const struct options *options, const char *file)
+static bool check_limit(struct bench_cache *cache, const struct work_options *work,
+                        const char *file)
 {
 	enum { LEAST = 8 << 20 }; /* bytes for the library */
 	char needed[32];
 
 	cache->held_bytes = 3 * cache->raw_bytes;
-	if (!options->work.memlimit || cache->held_bytes + LEAST <= options->work.memlimit)
+	if (!work->memlimit || cache->held_bytes + LEAST <= work->memlimit)
 		return true;
 	units_bytes(needed, sizeof(needed), cache->held_bytes + LEAST);
 	msg_error(file,
@@ -177,7 +178,7 @@ static bool check_limit(struct bench_cache *cache, const struct options *options
 }
 
 /* Packed views of all tensors, one after another, in both areas. */
-static bool make_views(struct bench_cache *cache, const struct options *options, const char *file)
+static bool make_views(struct bench_cache *cache, const struct work_options *work, const char *file)
 {
 	const kvarc_geometry *g = cache->geometry;
 	size_t at = 0;
@@ -201,7 +202,7 @@ static bool make_views(struct bench_cache *cache, const struct options *options,
 		msg_error(file, "holds no tensors that could be measured");
 		return false;
 	}
-	if (!check_limit(cache, options, file))
+	if (!check_limit(cache, work, file))
 		return false;
 	cache->archive_capacity = kvarc_encode_bound(g, cache->tokens[0]);
 	if (cache->archive_capacity < cache->raw_bytes + cache->raw_bytes / 8 + (16 << 20))
@@ -341,7 +342,7 @@ static bool load(struct bench_cache *cache, const struct options *options, struc
 			return false;
 		}
 	}
-	if (!make_views(cache, options, in->name))
+	if (!make_views(cache, &options->work, in->name))
 		return false;
 	if (cache->reader) {
 		if (read_elements(cache, cache->reader, cache->views, &ret))
@@ -436,7 +437,7 @@ static void keep_fastest(double *best, double seconds)
 }
 
 /* Encodes and decodes once, and compares; records the fastest times in run. */
-static bool bench_cache_run(struct bench_cache *cache, const struct options *options,
+static bool bench_cache_run(struct bench_cache *cache, const struct work_options *work,
                             const char *file, struct bench_run *run)
 {
 	struct bench_counter counter = { 0, 0 };
@@ -448,14 +449,14 @@ static bool bench_cache_run(struct bench_cache *cache, const struct options *opt
 	kvarc_ret ret;
 	double start;
 
-	library_common(&options->work, &common, &error);
+	library_common(work, &common, &error);
 	common.allocator = &allocator;
 	common.progress = NULL;
 	common.threads = run->threads;
 	common.overlap = false;
 	common.isa_mask = run->isa_mask;
-	if (options->work.memlimit) /* check_limit */
-		common.memlimit = options->work.memlimit - cache->held_bytes;
+	if (work->memlimit) /* check_limit */
+		common.memlimit = work->memlimit - cache->held_bytes;
 	start = units_now();
 	ret = encode(cache, &common, run);
 	keep_fastest(&run->encode_seconds, units_now() - start);
@@ -618,15 +619,15 @@ static double milliseconds(double seconds)
 	return seconds > 0 ? 1e3 * seconds : NAN;
 }
 
-static void report_row(const struct options *options, const char *file,
-                       const struct bench_link *bench_link, const struct link_row *r)
+static void report_row(bool json, const char *file, const struct bench_link *bench_link,
+                       const struct link_row *r)
 {
 	const double decode = r->level == LINK_PREFILL ? 0 : r->decode;
 	char name[16];
 	struct report x;
 
 	put_name(name, sizeof(name), r->level);
-	report_start(&x, options->json);
+	report_start(&x, json);
 	report_string(&x, "file", file);
 	report_string(&x, "level", name);
 	report_real(&x, "link_bytes_per_second", bench_link->speed, 0);
@@ -739,7 +740,7 @@ static void bench_link_report(struct bench_link *bench_link, const struct option
 		       "size", "encode", "transfer", "decode", "restore", "piped");
 	}
 	for (size_t i = 0; i < bench_link->n; i++)
-		report_row(options, file, bench_link, &bench_link->rows[i]);
+		report_row(options->json, file, bench_link, &bench_link->rows[i]);
 	if (!options->json)
 		print_verdict(bench_link, prefill);
 	bench_link->n = 0;
@@ -788,7 +789,7 @@ static bool run_one(const struct options *options, const char *file, struct benc
                     struct bench_run run)
 {
 	for (unsigned i = 0; i < options->bench.repeat; i++) {
-		if (!bench_cache_run(cache, options, file, &run))
+		if (!bench_cache_run(cache, &options->work, file, &run))
 			return false;
 	}
 	bench_report(options, file, cache, &run);
@@ -826,14 +827,14 @@ static bool run_sets(const struct options *options, const char *file, struct ben
 }
 
 /* Whether the level is measured, and then with which profile. */
-static bool is_measured(const struct options *options, const struct bench_cache *cache, int level,
-                        struct bench_run *run)
+static bool is_measured(const struct coding_options *coding, const struct bench_cache *cache,
+                        int level, struct bench_run *run)
 {
 	*run = (struct bench_run){ .level = level };
 	if (level > 1)
 		run->profile = profiles_fitting(level, cache->geometry);
-	if (options->coding.level_given)
-		return level == options->coding.level;
+	if (coding->level_given)
+		return level == coding->level;
 	return level != LEVEL_PREDICTED && /* as level 7, a little slower */
 	       (level <= 1 || run->profile) && (level < LEVEL_MODEL || models_given());
 }
@@ -843,7 +844,7 @@ static bool run_levels(const struct options *options, const char *file, struct b
 	struct bench_run run;
 
 	for (int level = 0; level <= KVARC_LEVEL_MAX; level++) {
-		if (is_measured(options, cache, level, &run) &&
+		if (is_measured(&options->coding, cache, level, &run) &&
 		    !run_sets(options, file, cache, run))
 			return false;
 	}
@@ -860,7 +861,7 @@ static bool run_device(const struct options *options, const char *file, struct b
 	for (int level = 0; level <= KVARC_LEVEL_MAX; level++) {
 		struct bench_run run;
 
-		if (!is_measured(options, cache, level, &run))
+		if (!is_measured(&options->coding, cache, level, &run))
 			continue;
 		run.device = name;
 		run.threads = options->work.threads;
@@ -880,12 +881,12 @@ static bool run_link(const struct options *options, const char *file, struct ben
 	struct bench_run run;
 
 	for (int level = 0; level <= KVARC_LEVEL_MAX; level++) {
-		if (!is_measured(options, cache, level, &run))
+		if (!is_measured(&options->coding, cache, level, &run))
 			continue;
 		run.isa_mask = options->work.isa_mask;
 		run.threads = options->work.threads;
 		for (unsigned i = 0; i < options->bench.repeat; i++) {
-			if (!bench_cache_run(cache, options, file, &run))
+			if (!bench_cache_run(cache, &options->work, file, &run))
 				return false;
 		}
 		bench_link_add(link, cache, &run);

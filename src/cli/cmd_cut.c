@@ -36,7 +36,7 @@ static void report(const struct options *options, const char *file, kvarc_reader
 }
 
 /* Options for the tensors of the range: a profile may have needs among them. */
-static bool writer_options(const struct options *options, const kvarc_geometry *from,
+static bool writer_options(const struct coding_options *coding, const kvarc_geometry *from,
                            const kvarc_range *range, kvarc_writer_options *wo)
 {
 	kvarc_geometry g = *from;
@@ -55,7 +55,7 @@ static bool writer_options(const struct options *options, const kvarc_geometry *
 		    t->layer - range->layer0 < range->n_layers)
 			tensors[g.n_tensors++] = *t;
 	}
-	done = profiles_writer(&options->coding, &g, false, wo);
+	done = profiles_writer(coding, &g, false, wo);
 	free(tensors);
 	return done;
 }
@@ -83,7 +83,7 @@ static void cut(const struct options *options, struct input *in, kvarc_reader *r
 		return;
 	/* Both handles share one error: only one of them fails. */
 	library_common(&options->work, &wo.common, error);
-	if (!writer_options(options, kvarc_reader_geometry(r), &range, &wo)) {
+	if (!writer_options(&options->coding, kvarc_reader_geometry(r), &range, &wo)) {
 		output_abort(&out);
 		return;
 	}

@@ -75,13 +75,13 @@ static void print_identity(kvarc_reader *r)
 	}
 }
 
-static void report(const struct options *options, const char *file, const struct shape *shape,
-                   kvarc_reader *r, const struct chain *chain)
+static void report(bool json, const char *file, const struct shape *shape, kvarc_reader *r,
+                   const struct chain *chain)
 {
 	struct report x;
 	char id[33];
 
-	report_start(&x, options->json);
+	report_start(&x, json);
 	describe_archive(&x, file, shape, r);
 	report_string(&x, "file_id", units_digest(id, shape->info.file_id));
 	report_bool(&x, "encrypted", shape->info.encrypted);
@@ -96,18 +96,18 @@ static void report(const struct options *options, const char *file, const struct
 	                 "its low half of each chunk's bytes\n"
 	                 "  token chain {.token_chain}\n");
 	report_items(&x, r);
-	if (!options->json)
+	if (!json)
 		print_identity(r);
 	report_end(&x);
 }
 
 /* Every --identity must match. */
-static void demand(const struct options *options, const char *file, kvarc_reader *r)
+static void demand(const struct archive_options *archive, const char *file, kvarc_reader *r)
 {
-	for (size_t i = 0; i < options->archive.identity.n; i++) {
-		const char *wanted = strchr(options->archive.identity.p[i], '=') + 1;
-		char *key = strndup(options->archive.identity.p[i],
-		                    (size_t)(wanted - 1 - options->archive.identity.p[i]));
+	for (size_t i = 0; i < archive->identity.n; i++) {
+		const char *wanted = strchr(archive->identity.p[i], '=') + 1;
+		char *key = strndup(archive->identity.p[i],
+		                    (size_t)(wanted - 1 - archive->identity.p[i]));
 		const char *value = key ? kvarc_reader_identity(r, key) : NULL;
 
 		if (!key)
@@ -152,16 +152,14 @@ static void plot(const struct options *options, const struct input *in, const st
 }
 
 /* Describes an encrypted archive as far as it is readable without its key. */
-static void info_envelope(const struct options *options, struct input *in, const kvarc_error *error,
-                          bool first)
+static void info_envelope(bool json, struct input *in, const kvarc_error *error, bool first)
 {
 	kvarc_source source = input_source(in);
 	kvarc_envelope e;
 
-	if (kvarc_read_envelope(&source, NULL, &e) == KVARC_OK &&
-	    (options->json || msg_level() >= 0)) {
-		printf("%s", first || options->json ? "" : "\n");
-		describe_envelope(in->name, &e, options->json);
+	if (kvarc_read_envelope(&source, NULL, &e) == KVARC_OK && (json || msg_level() >= 0)) {
+		printf("%s", first || json ? "" : "\n");
+		describe_envelope(in->name, &e, json);
 	}
 	msg_flush();
 	library_error(in->name, KVARC_AUTH, error, in, NULL);
@@ -178,7 +176,7 @@ static kvarc_reader *open_archive(const struct options *options, struct input *i
 	library_common(&options->work, &ro.common, error);
 	ret = readers_open_with(in, &ro, &r);
 	if (ret == KVARC_AUTH)
-		info_envelope(options, in, error, first);
+		info_envelope(options->json, in, error, first);
 	else if (ret != KVARC_OK)
 		library_error(in->name, ret, error, in, NULL);
 	return r;
@@ -216,10 +214,10 @@ static void info_one(const struct options *options, const char *file, bool first
 	} else {
 		if (options->json || msg_level() >= 0) {
 			printf("%s", first || options->json ? "" : "\n");
-			report(options, file, &s, r, &chain);
+			report(options->json, file, &s, r, &chain);
 		}
 		msg_flush();
-		demand(options, file, r);
+		demand(&options->archive, file, r);
 		if (options->plot)
 			plot(options, &in, &s, r, &error);
 		library_warn_state(file, &s.info, s.tokens);

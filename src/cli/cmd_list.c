@@ -204,8 +204,7 @@ static void report_layers(struct report *report_archive, const struct shape *sha
 	                    : "parameters, token ids, headers, index");
 }
 
-static void report_archive(const struct options *options, const char *file,
-                           const struct shape *shape, kvarc_reader *r)
+static void report_archive(bool json, const char *file, const struct shape *shape, kvarc_reader *r)
 {
 	/* Texts by the number of describe_reach. */
 	static const struct {
@@ -222,7 +221,7 @@ static void report_archive(const struct options *options, const char *file,
 	const uint64_t rest = shape->info.file_bytes - shape->chunk_bytes;
 	struct report x;
 
-	report_start(&x, options->json);
+	report_start(&x, json);
 	describe_archive(&x, file, shape, r);
 	report_layers(&x, shape);
 	report_string(&x, "range_read", reaches[reach].name);
@@ -258,7 +257,7 @@ static void list_one(const struct options *options, struct input *in, kvarc_read
 		list_table_add(in, &s, r);
 	} else if (options->json || msg_level() >= 0) {
 		printf("%s", first || options->json ? "" : "\n");
-		report_archive(options, in->name, &s, r);
+		report_archive(options->json, in->name, &s, r);
 	}
 	msg_flush();
 	library_warn_state(in->name, &s.info, s.tokens);

@@ -165,9 +165,9 @@ static bool fit(struct pack_job *job, kvarc_writer_options *wo)
 	return true;
 }
 
-static bool codes_ids(const struct options *options)
+static bool codes_ids(const struct archive_options *archive)
 {
-	return options->archive.token_ids == 1 + KVARC_TOKEN_IDS_MODEL;
+	return archive->token_ids == 1 + KVARC_TOKEN_IDS_MODEL;
 }
 
 static void report_gate(const struct pack_job *job, const kvarc_gate_result *r, bool passed)
@@ -242,7 +242,7 @@ static bool choose_profile(struct pack_job *job, kvarc_writer_options *wo)
 		             : profiles_writer(&job->o->coding, kvarc_import_geometry(job->im),
 		                               true, wo);
 	}
-	if (codes_ids(job->o) && wo->level >= LEVEL_MODEL)
+	if (codes_ids(&job->o->archive) && wo->level >= LEVEL_MODEL)
 		wo->token_ids = KVARC_TOKEN_IDS_MODEL;
 	return ok;
 }
@@ -289,7 +289,7 @@ static bool pack(struct pack_job *job)
 		return false;
 	job->seconds = units_now() - job->start;
 	job->level = profiles_level_used(job->in.name, &wo, kvarc_import_geometry(job->im));
-	if (codes_ids(o) && job->level < LEVEL_MODEL)
+	if (codes_ids(&o->archive) && job->level < LEVEL_MODEL)
 		msg_warning(job->in.name,
 		            "no model predicts it (level %d): its token ids are stored",
 		            job->level);
@@ -468,8 +468,9 @@ void cmd_pack(const struct options *options)
 		return;
 	if (!profiles_check_level(&options->coding, true))
 		return;
-	if (codes_ids(options) && (!models_given() || (options->coding.level_given &&
-	                                               options->coding.level < LEVEL_MODEL))) {
+	if (codes_ids(&options->archive) &&
+	    (!models_given() ||
+	     (options->coding.level_given && options->coding.level < LEVEL_MODEL))) {
 		msg_usage("--token-ids model needs --model MODEL and a level of 4 to 8");
 		return;
 	}

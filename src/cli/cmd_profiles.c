@@ -69,10 +69,10 @@ static int find_levels(char out[LEVELS_BYTES], const kvarc_profile *profile,
 }
 
 /* The command that packs with it. */
-static void put_command(char *out, size_t size, const struct options *options, const char *path,
-                        int level, const char *file)
+static void put_command(char *out, size_t size, const struct coding_options *coding,
+                        const char *path, int level, const char *file)
 {
-	const char *model = options->coding.model ? options->coding.model : "MODEL";
+	const char *model = coding->model ? coding->model : "MODEL";
 
 	if (level == LEVEL_BASIS)
 		snprintf(out, size, "kvarc pack --tier klt:RATE --profile %s %s", path, file);
@@ -97,7 +97,7 @@ static void report_one(const struct options *options, const char *path,
 	if (file->n++ == 0 && !options->json)
 		printf("%-7s  %9s  %-24s  %-32s\n", "levels", "size", "model", "digest");
 	if (geometry)
-		put_command(command, sizeof(command), options, path, level, file->name);
+		put_command(command, sizeof(command), &options->coding, path, level, file->name);
 	report_start(&x, options->json);
 	report_string(&x, "file", path);
 	report_string(&x, "levels", levels);

@@ -471,8 +471,8 @@ static void session_send(const struct options *options, struct store_access *acc
 }
 
 /* file: NULL: standard input. */
-static void session_receive(const struct options *options, struct store_access *access,
-                            const char *name, const char *file)
+static void session_receive(bool json, struct store_access *access, const char *name,
+                            const char *file)
 {
 	struct input in;
 	kvarc_source source;
@@ -490,7 +490,7 @@ static void session_receive(const struct options *options, struct store_access *
 			msg_note(name, "%llu archives came and stay",
 			         (unsigned long long)n.archives);
 	} else {
-		report_start(&r, options->json);
+		report_start(&r, json);
 		report_string(&r, "session", name);
 		report_u64(&r, "version", n.version);
 		report_u64(&r, "archives", n.archives);
@@ -556,8 +556,7 @@ static void run_find(const struct options *options, struct store_access *access)
 /* ----- log, list ------------------------------------------------ */
 
 /* Reports a version in a line: one of a session, or the last one of each session. */
-static void report_version(const struct options *options, const kvarc_session_version *version,
-                           const char *template)
+static void report_version(bool json, const kvarc_session_version *version, const char *template)
 {
 	const struct timespec t = { (time_t)(version->time / 1000),
 		                    (long)(version->time % 1000) * 1000000 };
@@ -566,7 +565,7 @@ static void report_version(const struct options *options, const kvarc_session_ve
 
 	times_local(date, sizeof(date), t);
 	snprintf(parent, sizeof(parent), "%s@%" PRIu64, version->parent, version->parent_number);
-	report_start(&r, options->json);
+	report_start(&r, json);
 	report_string(&r, "session", version->session);
 	report_u64(&r, "version", version->number);
 	report_string(&r, "time", version->time && times_write(utc, t) ? utc : NULL);
@@ -583,7 +582,9 @@ static void report_version(const struct options *options, const kvarc_session_ve
 
 static int show_log(void *opaque, const kvarc_session_version *version)
 {
-	report_version(opaque, version,
+	const struct options *o = opaque;
+
+	report_version(o->json, version,
 	               "{version:6}  {.date:-16}  {tokens:9C} tokens  {file_bytes:9B}[  {label}]"
 	               "[  from {parent}]\n");
 	return 0;
@@ -592,12 +593,13 @@ static int show_log(void *opaque, const kvarc_session_version *version)
 /* Shows a session of session list if its name begins with the operand. */
 static int show_session(void *opaque, const kvarc_session_version *version)
 {
-	const char *prefix = operand(opaque, 0);
+	const struct options *o = opaque;
+	const char *prefix = operand(o, 0);
 
 	if (prefix && strncmp(version->session, prefix, strlen(prefix)) != 0)
 		return 0;
 	report_version(
-		opaque, version,
+		o->json, version,
 		"{version:6}  {.date:-16}  {tokens:9C} tokens  {file_bytes:9B}  {session}\n");
 	return 0;
 }
@@ -676,7 +678,7 @@ static void run_send(const struct options *options, struct store_access *access)
 
 static void run_receive(const struct options *options, struct store_access *access)
 {
-	session_receive(options, access, operand(options, 0), operand(options, 1));
+	session_receive(options->json, access, operand(options, 0), operand(options, 1));
 }
 
 static const struct action actions[] = {

@@ -69,12 +69,11 @@ static void free_names(struct version_names *names)
 	free(names->list);
 }
 
-static void report_exported(const struct options *options, const char *target,
-                            const kvarc_exported *n)
+static void report_exported(bool json, const char *target, const kvarc_exported *n)
 {
 	struct report r;
 
-	report_start(&r, options->json && strcmp(target, "-") != 0);
+	report_start(&r, json && strcmp(target, "-") != 0);
 	report_string(&r, "output", target);
 	report_u64(&r, "versions", n->versions);
 	report_u64(&r, "archives", n->archives);
@@ -99,7 +98,7 @@ static void export_tar(const struct options *options, struct store_access *acces
 	ret = kvarc_store_export(access->s, names->n, names->list, &sink, &n);
 	if (ret == KVARC_OK) {
 		if (output_commit(&out))
-			report_exported(options, options->output, &n);
+			report_exported(options->json, options->output, &n);
 		return;
 	}
 	if (out.error)
@@ -172,11 +171,11 @@ static void store_import(const struct options *options, struct store_access *acc
 
 /* ==== kvarc store: what a store holds, its checks, its cleaning ==== */
 
-static void report_stat(const struct options *options, const char *url, const kvarc_store_sizes *n)
+static void report_stat(bool json, const char *url, const kvarc_store_sizes *n)
 {
 	struct report r;
 
-	report_start(&r, options->json);
+	report_start(&r, json);
 	report_string(&r, "store", url);
 	report_u64(&r, "sessions", n->sessions);
 	report_u64(&r, "versions", n->versions);
@@ -216,7 +215,7 @@ static void run_stat(const struct options *options, struct store_access *access)
 	kvarc_ret ret = kvarc_store_stat(access->s, &n);
 
 	if (ret == KVARC_OK)
-		report_stat(options, access->url, &n);
+		report_stat(options->json, access->url, &n);
 	else
 		store_access_error(access, access->url, ret);
 }

@@ -118,9 +118,9 @@ static void show(const struct report *test_report, struct input *in, kvarc_reade
 	}
 }
 
-static void test_report(const struct options *options, struct input *in, kvarc_reader *r,
-                        kvarc_ret ret, const kvarc_error *error, double seconds,
-                        struct damage_list *damage, const struct device_sum *gpu)
+static void test_report(bool json, struct input *in, kvarc_reader *r, kvarc_ret ret,
+                        const kvarc_error *error, double seconds, struct damage_list *damage,
+                        const struct device_sum *gpu)
 {
 	static const kvarc_geometry none = { 0 };
 	kvarc_info info = { .state = KVARC_STATE_UNKNOWN };
@@ -133,7 +133,7 @@ static void test_report(const struct options *options, struct input *in, kvarc_r
 	if (r && !damage_sum(damage, in->name, r))
 		return;
 	raw = info.raw_bytes + info.literal_bytes;
-	report_start(&x, options->json);
+	report_start(&x, json);
 	report_string(&x, "file", in->name);
 	report_bool(&x, "ok", ret == KVARC_OK);
 	report_string(&x, "state", library_state_name(info.state));
@@ -202,7 +202,7 @@ static void test_one(const struct options *options, const char *file)
 		ret = verified;
 	if (ret == KVARC_OK)
 		ret = device_test_run(r, &error, &gpu);
-	test_report(options, &in, r, ret, &error, seconds, &damage, &gpu);
+	test_report(options->json, &in, r, ret, &error, seconds, &damage, &gpu);
 	kvarc_reader_close(&r);
 	damage_free(&damage);
 	input_close(&in);

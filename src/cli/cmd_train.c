@@ -127,15 +127,15 @@ static void report_table(struct report *r, const kvarc_trainer *trainer, bool kl
 }
 
 /* Writes the names of the inputs to text: "2 inputs and text of its own". */
-static void train_inputs(char *text, size_t capacity, const struct options *options, size_t n)
+static void train_inputs(char *text, size_t capacity, const struct train_options *train, size_t n)
 {
 	int at = 0;
 
 	text[0] = '\0';
-	if (n || !options->train.write)
+	if (n || !train->write)
 		at = snprintf(text, capacity, "%zu input%s%s", n, n == 1 ? "" : "s",
-		              options->train.write ? " and " : "");
-	if (options->train.write && at >= 0 && (size_t)at < capacity)
+		              train->write ? " and " : "");
+	if (train->write && at >= 0 && (size_t)at < capacity)
 		snprintf(text + at, capacity - (size_t)at, "text of its own");
 }
 
@@ -193,7 +193,7 @@ static void train_report(const struct options *options, const kvarc_trainer *tra
 
 	if (kvarc_profile_get_info(profile, &info) != KVARC_OK)
 		return;
-	train_inputs(inputs, sizeof(inputs), options, n);
+	train_inputs(inputs, sizeof(inputs), &options->train, n);
 	put_use(use, sizeof(use), options, info.levels);
 	report_start(&r, options->json);
 	report_string(&r, "output", options->output);
@@ -248,15 +248,15 @@ struct training {
 };
 
 /* A transformer predicts first; other levels take RoPE from --model alone. */
-static bool predicts(const struct options *options)
+static bool predicts(const struct coding_options *coding)
 {
-	return options->coding.level_given && options->coding.level >= 4;
+	return coding->level_given && coding->level >= 4;
 }
 
 /* The library runs it: it may weigh heads. */
-static const kvarc_predictor *weighs(const struct options *options)
+static const kvarc_predictor *weighs(const struct train_options *train)
 {
-	return options->train.klt ? models_known() : NULL;
+	return train->klt ? models_known() : NULL;
 }
 
 /* Whether there are caches to fit to; without them profiles are merged alone. */
@@ -276,7 +276,7 @@ static bool open_trainer(struct training *training)
 	kvarc_trainer_options to = KVARC_TRAINER_OPTIONS_INIT;
 
 	library_common(&o->work, &to.common, &training->error);
-	if (predicts(o)) {
+	if (predicts(&o->coding)) {
 		to.mode = KVARC_TRAIN_MODEL;
 		to.model =
 			(kvarc_train_model){ .path = o->coding.model,
@@ -287,7 +287,7 @@ static bool open_trainer(struct training *training)
 	} else if (o->train.klt) {
 		to.mode = KVARC_TRAIN_KLT;
 		to.klt = (kvarc_train_klt){ .group = (unsigned)o->train.group,
-			                    .sensitivity = weighs(o) };
+			                    .sensitivity = weighs(&o->train) };
 	} else if (o->coding.level_given) {
 		to.levels = 1u << o->coding.level;
 	}
@@ -347,7 +347,7 @@ static bool take_ids(void *opaque, const int32_t *ids, size_t n)
 /* Token ids: the model makes the cache. */
 static bool add_ids(struct training *training, struct input_cache *cache, const char *file)
 {
-	if (!predicts(training->o)) {
+	if (!predicts(&training->o->coding)) {
 		msg_error(file, "these are token ids: they need --level 4 to 7 and the "
 		                "model (--model)");
 		return false;
@@ -442,7 +442,7 @@ static bool identify(struct training *training)
 	char inputs[64], fitted[128];
 	bool ok;
 
-	train_inputs(inputs, sizeof(inputs), o, o->n_files - training->n_profiles);
+	train_inputs(inputs, sizeof(inputs), &o->train, o->n_files - training->n_profiles);
 	snprintf(fitted, sizeof(fitted), "%s, %" PRIu64 " tokens", inputs,
 	         kvarc_trainer_tokens(training->trainer));
 	ok = set_identity(training, "created_by", "kvarc " KVARC_VERSION_STRING) &&
@@ -546,7 +546,7 @@ static void train(struct training *training)
 	const struct options *o = training->o;
 	bool ok = open_model(training) && open_trainer(training);
 
-	if (ok && o->train.klt && o->coding.model && !weighs(o))
+	if (ok && o->train.klt && o->coding.model && !weighs(&o->train))
 		msg_warning(o->coding.model, "this model cannot run here: all heads get the "
 		                             "same quantisation steps");
 	for (size_t i = 0; i < o->n_files && ok; i++)
@@ -584,7 +584,7 @@ static bool check(const struct options *options)
 		msg_error(options->output, "is a folder; give a file name with -o");
 		return false;
 	}
-	if (predicts(options) && !options->coding.model) {
+	if (predicts(&options->coding) && !options->coding.model) {
 		msg_usage("levels 4 to 7 need the model: --model GGUF, or a folder with "
 		          "config.json and safetensors");
 		return false;

@@ -448,13 +448,13 @@ enum { SALVAGE_ZERO = 2, TO_LLAMA = 2 };
 #define ZEROS "what was lost is zero in the output"
 #define WHOLE_TOKENS "only the first whole tokens of a slot are written"
 
-static void unpack_report(const struct options *options, const char *archive, const char *target,
-                          uint64_t bytes, double seconds, const struct damage_list *damage,
+static void unpack_report(bool json, const char *archive, const char *target, uint64_t bytes,
+                          double seconds, const struct damage_list *damage,
                           const kvarc_geometry *geometry, const struct item *item)
 {
 	struct report r;
 
-	report_start(&r, options->json);
+	report_start(&r, json);
 	report_string(&r, "file", archive);
 	report_string(&r, "output", target);
 	report_string(&r, ".output", strcmp(target, "-") == 0 ? "(stdout)" : target);
@@ -470,19 +470,19 @@ static void unpack_report(const struct options *options, const char *archive, co
 }
 
 /* Salvage takes a file that becomes another one for a damaged one. */
-static bool is_changed(const struct options *options, const struct input *in)
+static bool is_changed(const struct reading_options *reading, const struct input *in)
 {
-	return options->reading.salvage && watch_input_changed(in, NULL, 0);
+	return reading->salvage && watch_input_changed(in, NULL, 0);
 }
 
 /* Says what salvage could not read, and what becomes of it, else how the archive ends. False: out
  * of memory. */
-static bool show_losses(const struct options *options, const char *archive, kvarc_reader *r,
+static bool show_losses(const struct reading_options *reading, const char *archive, kvarc_reader *r,
                         struct damage_list *list, const char *rest)
 {
 	kvarc_info info;
 
-	if (options->reading.salvage)
+	if (reading->salvage)
 		kvarc_reader_damage(r, damage_collect, list);
 	if (!damage_sum(list, archive, r))
 		return false;
@@ -496,10 +496,10 @@ static bool show_losses(const struct options *options, const char *archive, kvar
 }
 
 /* Clause on the fate of items that have lost something. */
-static const char *after_salvage(const struct options *options, const struct items *items)
+static const char *after_salvage(const struct reading_options *reading, const struct items *items)
 {
 	for (size_t i = 0; i < items->n; i++)
-		if (!items->list[i]->slot || options->reading.salvage_tokens == SALVAGE_ZERO)
+		if (!items->list[i]->slot || reading->salvage_tokens == SALVAGE_ZERO)
 			return ZEROS;
 	return WHOLE_TOKENS;
 }
@@ -553,7 +553,7 @@ static void unpack_items(const struct options *options, struct input *in, kvarc_
 	ret = unpack_gpu.d ? kvarc_unpack_by(r, items_open, &s, gpu_files_read, &on_gpu)
 	                   : kvarc_unpack(r, items_open, &s);
 	progress_stop();
-	if (is_changed(options, in))
+	if (is_changed(&options->reading, in))
 		ret = KVARC_IO;
 	if (ret == KVARC_OK && unpack_gpu.d)
 		gpu_files_note(&on_gpu, in->name);
@@ -565,9 +565,9 @@ static void unpack_items(const struct options *options, struct input *in, kvarc_
 		else if (!s.failed)
 			library_error(in->name, ret, error, in, items_failed_output(&s));
 	} else {
-		const char *rest = after_salvage(options, &s);
+		const char *rest = after_salvage(&options->reading, &s);
 		uint64_t bytes = 0;
-		bool ok = show_losses(options, in->name, r, &damage, rest);
+		bool ok = show_losses(&options->reading, in->name, r, &damage, rest);
 		if (ok && damage.n && options->reading.salvage_tokens != SALVAGE_ZERO)
 			ok = items_shorten(&s, r);
 		for (size_t i = 0; i < s.n; i++)
@@ -579,7 +579,7 @@ static void unpack_items(const struct options *options, struct input *in, kvarc_
 			ok = workspace_extract(&s.workspace, options, in->name);
 		}
 		if (ok && items_commit(&s))
-			unpack_report(options, in->name,
+			unpack_report(options->json, in->name,
 			              s.n == 1 ? s.list[0]->path : options->output, bytes,
 			              units_now() - start, &damage, kvarc_reader_geometry(r),
 			              s.n == 1 ? s.list[0] : NULL);
@@ -642,7 +642,7 @@ static void export_tensors(const struct options *options, struct input *in, kvar
 		              ? kvarc_export_llama(r, &range, &sink, NULL, &prefix)
 		              : kvarc_export_safetensors(r, &range, &sink);
 		progress_stop();
-		if (is_changed(options, in))
+		if (is_changed(&options->reading, in))
 			ret = KVARC_IO;
 		slot.tokens = prefix.tokens;
 		slot.whole_tokens = prefix.whole_tokens;
@@ -652,11 +652,12 @@ static void export_tensors(const struct options *options, struct input *in, kvar
 		} else {
 			uint64_t bytes = out.size;
 			const char *rest = options->extract.to == TO_LLAMA ? WHOLE_TOKENS : ZEROS;
-			if (show_losses(options, in->name, r, &damage, rest) &&
+			if (show_losses(&options->reading, in->name, r, &damage, rest) &&
 			    output_commit(&out)) {
 				show_shorter(target, &prefix);
-				unpack_report(options, in->name, target, bytes, units_now() - start,
-				              &damage, kvarc_reader_geometry(r), &slot);
+				unpack_report(options->json, in->name, target, bytes,
+				              units_now() - start, &damage,
+				              kvarc_reader_geometry(r), &slot);
 			}
 		}
 	}

@@ -29,13 +29,13 @@ static int is_weights(const struct dirent *dirent)
 	       strcmp(dirent->d_name + KEY_DIGITS, ".kvw") == 0;
 }
 
-static void report_file(const struct options *options, const char *name, const struct stat *st)
+static void report_file(bool json, const char *name, const struct stat *st)
 {
 	struct report x;
 	char date[24], used[TIMES_BYTES];
 
 	times_local(date, sizeof(date), st->st_mtim);
-	report_start(&x, options->json);
+	report_start(&x, json);
 	report_string(&x, "file", name);
 	report_u64(&x, "bytes", (uint64_t)st->st_size);
 	report_string(&x, "used", times_write(used, st->st_mtim) ? used : NULL);
@@ -45,8 +45,8 @@ static void report_file(const struct options *options, const char *name, const s
 }
 
 /* Reports the sum of all files, in the last line. */
-static void report_sum(const struct options *options, const kvarc_weight_cache *cache, size_t n,
-                       uint64_t bytes, bool removed)
+static void report_sum(bool json, const kvarc_weight_cache *cache, size_t n, uint64_t bytes,
+                       bool removed)
 {
 	struct report x;
 
@@ -57,14 +57,14 @@ static void report_sum(const struct options *options, const kvarc_weight_cache *
 	report_u64(&x, ".n", n);
 	if (removed)
 		report_note(&x, cache->folder, "{.n} file{.n:s} removed, {.bytes:B}");
-	else if (!options->json && msg_level() >= 0)
+	else if (!json && msg_level() >= 0)
 		report_print(&x, "{.bytes:9B}  of at most {.limit:B} in {.folder}\n");
 	report_end(&x);
 }
 
 /* Lists the files, or removes them. */
-static void visit(const struct options *options, const kvarc_weight_cache *cache, int fd,
-                  struct dirent **entries, int n, bool clear)
+static void visit(bool json, const kvarc_weight_cache *cache, int fd, struct dirent **entries,
+                  int n, bool clear)
 {
 	uint64_t bytes = 0;
 	size_t files = 0;
@@ -81,10 +81,10 @@ static void visit(const struct options *options, const kvarc_weight_cache *cache
 		}
 		files++;
 		bytes += (uint64_t)st.st_size;
-		if (!clear && (options->json || msg_level() >= 0))
-			report_file(options, name, &st);
+		if (!clear && (json || msg_level() >= 0))
+			report_file(json, name, &st);
 	}
-	report_sum(options, cache, files, bytes, clear);
+	report_sum(json, cache, files, bytes, clear);
 }
 
 void cmd_weights(const struct options *options)
@@ -107,11 +107,11 @@ void cmd_weights(const struct options *options)
 	fd = open(c->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (n < 0 || fd < 0) {
 		if (errno == ENOENT)
-			report_sum(options, c, 0, 0, clear);
+			report_sum(options->json, c, 0, 0, clear);
 		else
 			msg_error(c->folder, "cannot open: %s", strerror(errno));
 	} else {
-		visit(options, c, fd, entries, n, clear);
+		visit(options->json, c, fd, entries, n, clear);
 	}
 	if (fd >= 0)
 		close(fd);

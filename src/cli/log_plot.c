@@ -40,7 +40,7 @@ struct log_picture {
 };
 
 /* Adds the bytes of the files of a checkpoint; they need no profile, model or store. */
-static kvarc_ret add_files(const struct options *options, struct input *in, uint64_t number,
+static kvarc_ret add_files(const struct work_options *work, struct input *in, uint64_t number,
                            uint64_t *bytes)
 {
 	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
@@ -50,7 +50,7 @@ static kvarc_ret add_files(const struct options *options, struct input *in, uint
 	kvarc_item item;
 	kvarc_ret ret;
 
-	library_common(&options->work, &ro.common, &error);
+	library_common(work, &ro.common, &error);
 	ro.keys = keys_given();
 	ro.checkpoint = number;
 	ret = kvarc_reader_open(&r, &source, &ro);
@@ -66,7 +66,7 @@ static kvarc_ret add_files(const struct options *options, struct input *in, uint
 }
 
 /* Whether all checkpoints were read; a message was shown when not. */
-static bool read_states(const struct options *options, struct input *in, kvarc_reader *r,
+static bool read_states(const struct work_options *work, struct input *in, kvarc_reader *r,
                         const kvarc_error *error, struct log_picture *picture)
 {
 	uint64_t files = 0;
@@ -80,7 +80,7 @@ static bool read_states(const struct options *options, struct input *in, kvarc_r
 			return false;
 		}
 		picture->states = more;
-		if (add_files(options, in, c.number, &files) != KVARC_END)
+		if (add_files(work, in, c.number, &files) != KVARC_END)
 			return false;
 		more[picture->n++] = (struct state){ c.number, c.tokens, { files, c.end } };
 	}
@@ -189,7 +189,7 @@ void log_plot(const struct options *options, struct input *in, kvarc_reader *r,
 {
 	struct log_picture p = { .name = paths_base(msg_name(in->name)) };
 
-	if (!read_states(options, in, r, error, &p)) {
+	if (!read_states(&options->work, in, r, error, &p)) {
 		free(p.states);
 		return;
 	}

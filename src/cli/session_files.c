@@ -109,12 +109,12 @@ static int is_changed(void *opaque)
 	return 1;
 }
 
-static void report_saved(const struct options *options, const char *name, const char *file,
-                         const kvarc_saved *saved, double seconds)
+static void report_saved(bool json, const char *name, const char *file, const kvarc_saved *saved,
+                         double seconds)
 {
 	struct report r;
 
-	report_start(&r, options->json);
+	report_start(&r, json);
 	report_string(&r, "session", name);
 	report_u64(&r, "version", saved->version);
 	report_string(&r, "file", file);
@@ -144,11 +144,11 @@ static int see_encrypted(void *opaque, const kvarc_session_version *version)
 }
 
 /* A key alone does not encrypt: a new session must not become plain because of that. */
-static bool check_key(const struct options *options, struct store_access *access, const char *name)
+static bool check_key(const struct key_options *keys, struct store_access *access, const char *name)
 {
 	int encrypted = -1;
 
-	if (!keys_given() || options->keys.encrypt || options->keys.decrypt)
+	if (!keys_given() || keys->encrypt || keys->decrypt)
 		return true;
 	/* A failure is left to the save, which finds it again. */
 	(void)!kvarc_store_log(access->s, name, see_encrypted, &encrypted);
@@ -165,12 +165,12 @@ static int see_tokens(void *opaque, const kvarc_session_version *version)
 }
 
 /* A file that was cut, or is no cache, must not become the last version of a session of tokens. */
-static bool check_tokens(const struct options *options, struct store_access *access,
+static bool check_tokens(const struct import_options *import, struct store_access *access,
                          const char *name, struct session_input *input)
 {
 	uint64_t tokens = 0;
 
-	if (options->import.opaque)
+	if (import->opaque)
 		return true;
 	/* A failure is left to the save, which finds it again. */
 	if (!library_import_tokens(input->im))
@@ -197,9 +197,9 @@ bool session_save_from(const struct options *options, struct store_access *acces
 	double start = units_now();
 	kvarc_ret ret;
 
-	if (!check_key(options, access, name))
+	if (!check_key(&options->keys, access, name))
 		return false;
-	if (!open_input(&x, options, file) || !check_tokens(options, access, name, &x) ||
+	if (!open_input(&x, options, file) || !check_tokens(&options->import, access, name, &x) ||
 	    !identities_record(&options->archive.identity, &x.in, x.im, &x.error) ||
 	    (server && kvarc_server_identity(server, x.im) != KVARC_OK) ||
 	    !workspace_attach(&x.workspace, options, x.im,
@@ -223,7 +223,7 @@ bool session_save_from(const struct options *options, struct store_access *acces
 	ret = kvarc_store_save(access->s, name, x.im, &so, &saved);
 	progress_stop();
 	if (ret == KVARC_OK)
-		report_saved(options, name, file, &saved, units_now() - start);
+		report_saved(options->json, name, file, &saved, units_now() - start);
 	else if (!x.changed && !is_changed(&x))
 		library_error(name, ret, x.in.error ? &x.error : &access->error, &x.in, NULL);
 	close_input(&x);
