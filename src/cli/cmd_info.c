@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "chain.h"
 #include "commands.h"
 #include "describe.h"
 #include "library.h"
@@ -19,6 +18,26 @@
 #include "report.h"
 #include "shape.h"
 #include "units.h"
+
+/* The chain value of an archive: one hash that names all tokens of track 0 (spec 5.3). */
+struct chain {
+	bool present;  /* the archive has one */
+	char text[72]; /* hex of the last segment of track 0, or why there is none */
+};
+
+/* Fills chain from the index. Returns OK or the code of the reader. */
+static kvarc_ret chain_make(struct chain *chain, kvarc_reader *r)
+{
+	uint8_t value[16];
+	kvarc_ret ret = kvarc_reader_chain(r, 0, kvarc_reader_tokens(r, 0), value);
+
+	chain->present = ret == KVARC_OK;
+	if (chain->present)
+		units_digest(chain->text, value);
+	else
+		strcpy(chain->text, "none, the archive does not name its tokens");
+	return ret == KVARC_END ? KVARC_OK : ret;
+}
 
 static const char *item_kind(unsigned kind)
 {

@@ -22,7 +22,6 @@ kvarc_SOURCES = \
 	src/cli/weights.c src/cli/weights.h \
 	src/cli/attach.c src/cli/attach.h \
 	src/cli/units.c src/cli/units.h \
-	src/cli/json_out.c src/cli/json_out.h \
 	src/cli/report.c src/cli/report.h \
 	src/cli/signals.c src/cli/signals.h \
 	src/cli/identities.c src/cli/identities.h \
@@ -37,7 +36,6 @@ kvarc_SOURCES = \
 	src/cli/cmd_unpack.c \
 	src/cli/library.c src/cli/library.h \
 	src/cli/readers.c src/cli/readers.h \
-	src/cli/lost_ranges.c src/cli/lost_ranges.h \
 	src/cli/profiles.c src/cli/profiles.h \
 	src/cli/ranges.c src/cli/ranges.h \
 	src/cli/score_files.c src/cli/score_files.h \
@@ -45,10 +43,8 @@ kvarc_SOURCES = \
 	src/cli/shape.c src/cli/shape.h \
 	src/cli/describe.c src/cli/describe.h \
 	src/cli/checkpoint_fields.c src/cli/checkpoint_fields.h \
-	src/cli/chain.c src/cli/chain.h \
 	src/cli/plot.c src/cli/plot.h \
 	src/cli/plot_stages.c \
-	src/cli/log_plot.c src/cli/log_plot.h \
 	src/cli/chart.c src/cli/chart.h \
 	src/cli/stages.c src/cli/stages.h \
 	src/cli/cmd_pack.c \
@@ -58,7 +54,6 @@ kvarc_SOURCES = \
 	src/cli/cmd_append.c \
 	src/cli/cmd_log.c \
 	src/cli/cmd_compact.c \
-	src/cli/compact_states.c src/cli/compact_states.h \
 	src/cli/lock.c src/cli/lock.h \
 	src/cli/cmd_keygen.c \
 	src/cli/cmd_repair.c \
@@ -67,8 +62,7 @@ kvarc_SOURCES = \
 	src/cli/bench_cache.c src/cli/bench_cache.h \
 	src/cli/cmd_bench.c \
 	src/cli/engine_files.c src/cli/engine_files.h \
-	src/cli/cmd_eval.c src/cli/cmd_eval.h \
-	src/cli/eval_plot.c \
+	src/cli/cmd_eval.c \
 	src/cli/tiers.c src/cli/tiers.h \
 	src/cli/checked.h
 # Its own flags give its objects their own names.

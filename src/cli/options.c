@@ -252,7 +252,7 @@ static int check(const char *broken_text)
 	return broken_text ? -1 : 0;
 }
 
-/* Checks which options may stand together (option_rules.c), before any file is opened.
+/* Checks which options may stand together, before any file is opened.
  * Returns 0, or -1 after a message. */
 static int options_check_rules(const struct options *options)
 {
