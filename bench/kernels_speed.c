@@ -43,37 +43,38 @@ static void bench_grid(const struct kvi_kernels *k, const struct kvi_tables *t, 
 	coded_new(&a, c.n);
 	uint16_t *y = must_alloc(c.n, 2);
 	size_t n = 0, bytes = c.n * (unsigned)c.job.fmt->elem_bits / 8;
-	double enc = BEST(bytes, n = k->grid_encode(&c.job, c.x, a.end, a.stream.state));
+	double enc = BEST(bytes, n = k->coding.grid_encode(&c.job, c.x, a.end, a.stream.state));
 	a.stream.words = a.end - n;
 	a.stream.n_words = n;
 	int ok = 1;
-	double dec = BEST(bytes, ok &= k->grid_decode(&c.job, &a.stream, y));
+	double dec = BEST(bytes, ok &= k->coding.grid_decode(&c.job, &a.stream, y));
 	printf("%-7s grid %-24s encode %6.3f  decode %6.3f GB/s  %.3f bits%s\n", k->name, what, enc,
 	       dec, 16.0 * (double)n / (double)c.n,
 	       ok && !memcmp(y, c.x, 2 * c.n) ? "" : "  WRONG");
-	if (k->grid_decode2) {
+	if (k->coding.grid_decode2) {
 		uint16_t *z = must_alloc(c.n, 2);
 		bool both[2] = { false, false };
-		dec = BEST(
-			2 * bytes,
-			k->grid_decode2((const struct kvi_grid_job *const[]){ &c.job, &c.job },
-		                        (const struct kvi_stream *const[]){ &a.stream, &a.stream },
-		                        (uint16_t *const[]){ y, z }, both));
+		dec = BEST(2 * bytes,
+		           k->coding.grid_decode2(
+				   (const struct kvi_grid_job *const[]){ &c.job, &c.job },
+				   (const struct kvi_stream *const[]){ &a.stream, &a.stream },
+				   (uint16_t *const[]){ y, z }, both));
 		printf("%-7s grid %-24s two at once     decode %6.3f GB/s%s\n", k->name, what, dec,
 		       both[0] && both[1] && !memcmp(y, c.x, 2 * c.n) && !memcmp(z, c.x, 2 * c.n)
 		               ? ""
 		               : "  WRONG");
 		free(z);
 	}
-	if (k->grid_encode2) {
+	if (k->coding.grid_encode2) {
 		struct coded b;
 		size_t both[2] = { 0, 0 };
 		coded_new(&b, c.n);
 		enc = BEST(2 * bytes,
-		           k->grid_encode2((const struct kvi_grid_job *const[]){ &c.job, &c.job },
-		                           (const uint16_t *const[]){ c.x, c.x },
-		                           (uint16_t *const[]){ a.end, b.end }, both,
-		                           (uint32_t *const[]){ a.stream.state, b.stream.state }));
+		           k->coding.grid_encode2(
+				   (const struct kvi_grid_job *const[]){ &c.job, &c.job },
+				   (const uint16_t *const[]){ c.x, c.x },
+				   (uint16_t *const[]){ a.end, b.end }, both,
+				   (uint32_t *const[]){ a.stream.state, b.stream.state }));
 		printf("%-7s grid %-24s two at once     encode %6.3f GB/s%s\n", k->name, what, enc,
 		       both[0] == n && same_words(&a, n, &b, both[1]) ? "" : "  WRONG");
 		free(b.buf);
@@ -105,34 +106,34 @@ static void bench_exp(const struct kvi_kernels *k, size_t n_tables, int per_step
 	size_t n = 0;
 	struct exp_forms forms;
 	exp_forms_new(&forms, k, &job);
-	double enc = BEST(2 * c.n, n = k->exp_encode(&job, c.e, a.end, a.stream.state));
+	double enc = BEST(2 * c.n, n = k->coding.exp_encode(&job, c.e, a.end, a.stream.state));
 	a.stream.words = a.end - n;
 	a.stream.n_words = n;
 	int ok = 1;
-	double dec = BEST(2 * c.n, ok &= k->exp_decode(&job, &a.stream, y));
+	double dec = BEST(2 * c.n, ok &= k->coding.exp_decode(&job, &a.stream, y));
 	printf("%-7s exp  %-24s encode %6.3f  decode %6.3f GB/s  %.3f bits%s\n", k->name, what, enc,
 	       dec, 16.0 * (double)n / (double)c.n, ok && !memcmp(y, c.e, c.n) ? "" : "  WRONG");
-	if (k->exp_decode2) {
+	if (k->coding.exp_decode2) {
 		bool both[2] = { false, false };
-		dec = BEST(
-			4 * c.n,
-			k->exp_decode2((const struct kvi_exp_job *const[]){ &job, &job },
-		                       (const struct kvi_stream *const[]){ &a.stream, &a.stream },
-		                       (void *const[]){ y, z }, both));
+		dec = BEST(4 * c.n,
+		           k->coding.exp_decode2(
+				   (const struct kvi_exp_job *const[]){ &job, &job },
+				   (const struct kvi_stream *const[]){ &a.stream, &a.stream },
+				   (void *const[]){ y, z }, both));
 		printf("%-7s exp  %-24s two at once     decode %6.3f GB/s%s\n", k->name, what, dec,
 		       both[0] && both[1] && !memcmp(y, c.e, c.n) && !memcmp(z, c.e, c.n)
 		               ? ""
 		               : "  WRONG");
 	}
-	if (k->exp_encode2) {
+	if (k->coding.exp_encode2) {
 		struct coded b;
 		size_t both[2] = { 0, 0 };
 		coded_new(&b, c.n);
-		enc = BEST(4 * c.n,
-		           k->exp_encode2((const struct kvi_exp_job *const[]){ &job, &job },
-		                          (const uint8_t *const[]){ c.e, c.e },
-		                          (uint16_t *const[]){ a.end, b.end }, both,
-		                          (uint32_t *const[]){ a.stream.state, b.stream.state }));
+		enc = BEST(4 * c.n, k->coding.exp_encode2(
+					    (const struct kvi_exp_job *const[]){ &job, &job },
+					    (const uint8_t *const[]){ c.e, c.e },
+					    (uint16_t *const[]){ a.end, b.end }, both,
+					    (uint32_t *const[]){ a.stream.state, b.stream.state }));
 		printf("%-7s exp  %-24s two at once     encode %6.3f GB/s%s\n", k->name, what, enc,
 		       both[0] == n && same_words(&a, n, &b, both[1]) ? "" : "  WRONG");
 		free(b.buf);
@@ -157,11 +158,11 @@ static void bench_sym(const struct kvi_kernels *k)
 	uint16_t *y = must_alloc(c.n, 2);
 	uint8_t *esc = must_alloc(c.n, 1);
 	size_t n = 0;
-	double enc = BEST(c.n, n = k->sym_encode(&job, c.sym, c.esc, a.end, a.stream.state));
+	double enc = BEST(c.n, n = k->coding.sym_encode(&job, c.sym, c.esc, a.end, a.stream.state));
 	a.stream.words = a.end - n;
 	a.stream.n_words = n;
 	int ok = 1;
-	double dec = BEST(c.n, ok &= k->sym_decode(&job, &a.stream, y, esc));
+	double dec = BEST(c.n, ok &= k->coding.sym_decode(&job, &a.stream, y, esc));
 	printf("%-7s sym  %-24s encode %6.3f  decode %6.3f GB/s%s\n", k->name, "bytes, 16 tables",
 	       enc, dec, ok && !memcmp(y, c.sym, 2 * c.n) ? "" : "  WRONG");
 	free(y);
@@ -181,12 +182,13 @@ static void bench_moves(const struct kvi_kernels *k)
 	grid_case_new(&c, CASE_BF16, GRID_MODEL, steps, cols, 0, NULL);
 	printf("%-7s split %.2f  merge %.2f  transpose8 %.2f %.2f  "
 	       "transpose16 %.2f %.2f  contexts %.2f GB/s\n",
-	       k->name, BEST(2 * n, k->bf16_split(e, r, x, n)),
-	       BEST(2 * n, k->bf16_merge(x, e, r, n)), BEST(2 * n, k->transpose8(r, e, rows, cols)),
-	       BEST(2 * n, k->transpose8(r, e, cols, rows)),
-	       BEST(2 * n, k->transpose16(y, x, rows, cols)),
-	       BEST(2 * n, k->transpose16(y, x, cols, rows)),
-	       BEST(2 * n, k->grid_contexts(c.ctx, c.mu, c.k, n, c.job.fmt)));
+	       k->name, BEST(2 * n, k->moves.bf16_split(e, r, x, n)),
+	       BEST(2 * n, k->moves.bf16_merge(x, e, r, n)),
+	       BEST(2 * n, k->moves.transpose8(r, e, rows, cols)),
+	       BEST(2 * n, k->moves.transpose8(r, e, cols, rows)),
+	       BEST(2 * n, k->moves.transpose16(y, x, rows, cols)),
+	       BEST(2 * n, k->moves.transpose16(y, x, cols, rows)),
+	       BEST(2 * n, k->coding.grid_contexts(c.ctx, c.mu, c.k, n, c.job.fmt)));
 	grid_case_free(&c);
 	free(x);
 	free(y);
@@ -210,7 +212,7 @@ static void bench_tokens(const struct kvi_kernels *k, const struct kvi_rotation 
 	}
 	printf("%-7s rotated contexts, 32 tokens %.2f GB/s of 2-byte elements\n", k->name,
 	       BEST(2 * TOKENS * row * 4,
-	            for (int i = 0; i < 4; i++) k->rotated_tokens(ctx, &many, &all)));
+	            for (int i = 0; i < 4; i++) k->coding.rotated_tokens(ctx, &many, &all)));
 }
 
 static void bench_rotation(const struct kvi_kernels *k)
@@ -238,8 +240,9 @@ static void bench_rotation(const struct kvi_kernels *k)
 		angle_class[i] = (uint16_t)rng_below(64);
 	}
 	printf("%-7s rotated contexts %.2f GB/s of 2-byte elements\n", k->name,
-	       BEST(2 * N * 100, for (int i = 0; i < 100; i++) k->rotated_contexts(ctx, &r)));
-	if (k->rotated_tokens)
+	       BEST(2 * N * 100,
+	            for (int i = 0; i < 100; i++) k->coding.rotated_contexts(ctx, &r)));
+	if (k->coding.rotated_tokens)
 		bench_tokens(k, &r);
 }
 
@@ -268,7 +271,7 @@ static void bench_rows(const struct kvi_kernels *k)
 	for (size_t i = 0; i < KVI_PANEL * 2 * PAIRS; i++)
 		coef[i] = (int16_t)(rng() & 31);
 	printf("%-7s sums over slots %.1f G products/s\n", k->name,
-	       BEST(2.0 * PAIRS * KVI_PANEL * KVI_BLOCK_TOKENS, k->slot_rows(&r)));
+	       BEST(2.0 * PAIRS * KVI_PANEL * KVI_BLOCK_TOKENS, k->slots.slot_rows(&r)));
 }
 
 static void bench_set(const struct kvi_kernels *k)

@@ -80,7 +80,7 @@ static void encode_again(const struct tables_job *j, const struct kvi_kernels *k
 	static uint16_t words[(MAX_STEPS + 1) * KVI_LANES * 2 + 64];
 	uint16_t *end = words + sizeof words / sizeof words[0];
 	uint32_t state[KVI_LANES];
-	size_t n = k->sym_encode(&j->sym, sym, esc, end, state);
+	size_t n = k->coding.sym_encode(&j->sym, sym, esc, end, state);
 	FUZZ_CHECK(n == j->stream.n_words);
 	FUZZ_CHECK(memcmp(end - n, j->words, n * 2) == 0);
 	FUZZ_CHECK(memcmp(state, j->stream.state, sizeof state) == 0);
@@ -105,7 +105,7 @@ static void encode_first(struct tables_job *j)
 	}
 	uint16_t *end = words + sizeof words / sizeof words[0];
 	j->stream.n_words = kvi_kernels_get(KVARC_ISA_SCALAR)
-	                            ->sym_encode(&j->sym, sym, esc, end, j->stream.state);
+	                            ->coding.sym_encode(&j->sym, sym, esc, end, j->stream.state);
 	memcpy(j->words, end - j->stream.n_words, j->stream.n_words * 2);
 }
 
@@ -126,7 +126,7 @@ void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
 	for (int l = 0; l < KVI_LANES; l++)
 		low |= j->stream.state[l] < KVI_RANS_LOW;
 	if (ok && !low) {
-		ok = k->sym_decode(&j->sym, &j->stream, sym[0], esc[0]);
+		ok = k->coding.sym_decode(&j->sym, &j->stream, sym[0], esc[0]);
 		FUZZ_CHECK(ok || !(env->mode & 1));
 		if (ok)
 			encode_again(j, k, sym[0], esc[0]);
@@ -134,7 +134,7 @@ void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
 			if (!(m & kvarc_isa_available()))
 				continue;
 			k = kvi_kernels_get(m);
-			FUZZ_CHECK(k->sym_decode(&j->sym, &j->stream, sym[1], esc[1]) == ok);
+			FUZZ_CHECK(k->coding.sym_decode(&j->sym, &j->stream, sym[1], esc[1]) == ok);
 			if (!ok)
 				continue;
 			size_t count = kvi_steps_elements(&j->sym.steps);

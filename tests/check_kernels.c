@@ -89,31 +89,32 @@ static void check_grid(const struct kvi_kernels *ref, const struct kvi_kernels *
 	grid_case_new(&c, round % CASE_GRID_FORMATS, rng_below(GRID_KINDS), steps,
 	              random_ring(&steps), rng_below(2), tables);
 	uint32_t *ctx = must_alloc(c.n_ctx, sizeof(*ctx));
-	fast->grid_contexts(ctx, c.mu, c.k, c.n_ctx, c.job.fmt);
+	fast->coding.grid_contexts(ctx, c.mu, c.k, c.n_ctx, c.job.fmt);
 	check(memcmp(ctx, c.ctx, c.n_ctx * sizeof(*ctx)) == 0, fast->name, "grid_contexts", round);
 	size_t n_priced = c.n < c.n_ctx ? c.n : c.n_ctx;
 	uint32_t *cost = must_alloc(KVI_GRID_TABLES << KVI_GRID_COST_BITS, sizeof(*cost));
 	for (size_t i = 0; i < KVI_GRID_TABLES << KVI_GRID_COST_BITS; i++)
 		cost[i] = rng_below(7000);
-	check(ref->grid_price(c.job.fmt, cost, ctx, c.x, n_priced) ==
-	              fast->grid_price(c.job.fmt, cost, ctx, c.x, n_priced),
+	check(ref->fits.grid_price(c.job.fmt, cost, ctx, c.x, n_priced) ==
+	              fast->fits.grid_price(c.job.fmt, cost, ctx, c.x, n_priced),
 	      fast->name, "grid_price", round);
 	free(cost);
 	coded_new(&a, c.n);
 	coded_new(&b, c.n);
-	size_t na = ref->grid_encode(&c.job, c.x, a.end, a.stream.state);
-	size_t nb = fast->grid_encode(&c.job, c.x, b.end, b.stream.state);
+	size_t na = ref->coding.grid_encode(&c.job, c.x, a.end, a.stream.state);
+	size_t nb = fast->coding.grid_encode(&c.job, c.x, b.end, b.stream.state);
 	check(same_words(&a, na, &b, nb), fast->name, "grid_encode", round);
 
 	uint16_t *y = must_alloc(c.n, 2), *z = must_alloc(c.n, 2);
 	uint8_t *words = coded_seal(&a, na);
-	check(ref->grid_decode(&c.job, &a.stream, z) && memcmp(z, c.x, 2 * c.n) == 0, "scalar",
-	      "grid round trip", round);
-	check(fast->grid_decode(&c.job, &a.stream, y) && memcmp(y, c.x, 2 * c.n) == 0, fast->name,
-	      "grid_decode", round);
+	check(ref->coding.grid_decode(&c.job, &a.stream, z) && memcmp(z, c.x, 2 * c.n) == 0,
+	      "scalar", "grid round trip", round);
+	check(fast->coding.grid_decode(&c.job, &a.stream, y) && memcmp(y, c.x, 2 * c.n) == 0,
+	      fast->name, "grid_decode", round);
 	spoil(&a.stream, words + 1);
-	int ok = ref->grid_decode(&c.job, &a.stream, z);
-	check(fast->grid_decode(&c.job, &a.stream, y) == ok && (!ok || memcmp(y, z, 2 * c.n) == 0),
+	int ok = ref->coding.grid_decode(&c.job, &a.stream, z);
+	check(fast->coding.grid_decode(&c.job, &a.stream, y) == ok &&
+	              (!ok || memcmp(y, z, 2 * c.n) == 0),
 	      fast->name, "grid_decode of a bad stream", round);
 	/* Enough words for anything: the elements must be equal then. */
 	free(words);
@@ -124,8 +125,8 @@ static void check_grid(const struct kvi_kernels *ref, const struct kvi_kernels *
 		a.stream.state[l] = rng() >> rng_below(20);
 	a.stream.words = a.buf;
 	a.stream.n_words = 3 * c.n + 64;
-	ref->grid_decode(&c.job, &a.stream, z);
-	fast->grid_decode(&c.job, &a.stream, y);
+	ref->coding.grid_decode(&c.job, &a.stream, z);
+	fast->coding.grid_decode(&c.job, &a.stream, y);
 	check(memcmp(y, z, 2 * c.n) == 0, fast->name, "grid_decode of noise", round);
 	free(y);
 	free(z);
@@ -149,12 +150,13 @@ static void check_grid_encode2(const struct kvi_kernels *ref, const struct kvi_k
 		              tables);
 		coded_new(&a[i], c[i].n);
 		coded_new(&b[i], c[i].n);
-		expected[i] = ref->grid_encode(&c[i].job, c[i].x, a[i].end, a[i].stream.state);
+		expected[i] = ref->coding.grid_encode(&c[i].job, c[i].x, a[i].end,
+		                                      a[i].stream.state);
 	}
-	fast->grid_encode2((const struct kvi_grid_job *const[]){ &c[0].job, &c[1].job },
-	                   (const uint16_t *const[]){ c[0].x, c[1].x },
-	                   (uint16_t *const[]){ b[0].end, b[1].end }, n,
-	                   (uint32_t *const[]){ b[0].stream.state, b[1].stream.state });
+	fast->coding.grid_encode2((const struct kvi_grid_job *const[]){ &c[0].job, &c[1].job },
+	                          (const uint16_t *const[]){ c[0].x, c[1].x },
+	                          (uint16_t *const[]){ b[0].end, b[1].end }, n,
+	                          (uint32_t *const[]){ b[0].stream.state, b[1].stream.state });
 	for (int i = 0; i < 2; i++) {
 		check(same_words(&a[i], expected[i], &b[i], n[i]), fast->name, "grid_encode2",
 		      round);
@@ -179,16 +181,17 @@ static void check_grid2(const struct kvi_kernels *ref, const struct kvi_kernels 
 		grid_case_new(&c[i], format, rng_below(GRID_KINDS), steps, random_ring(&steps),
 		              rng_below(4) == 0, tables);
 		coded_new(&a[i], c[i].n);
-		size_t n = ref->grid_encode(&c[i].job, c[i].x, a[i].end, a[i].stream.state);
+		size_t n = ref->coding.grid_encode(&c[i].job, c[i].x, a[i].end, a[i].stream.state);
 		words[i] = coded_seal(&a[i], n);
 		if (rng_below(3) == 0)
 			spoil(&a[i].stream, words[i] + 1);
 		x[i] = must_alloc(c[i].n, 2);
 		y[i] = must_alloc(c[i].n, 2);
-		expected[i] = ref->grid_decode(&c[i].job, &a[i].stream, x[i]);
+		expected[i] = ref->coding.grid_decode(&c[i].job, &a[i].stream, x[i]);
 	}
-	fast->grid_decode2((const struct kvi_grid_job *const[]){ &c[0].job, &c[1].job },
-	                   (const struct kvi_stream *const[]){ &a[0].stream, &a[1].stream }, y, ok);
+	fast->coding.grid_decode2((const struct kvi_grid_job *const[]){ &c[0].job, &c[1].job },
+	                          (const struct kvi_stream *const[]){ &a[0].stream, &a[1].stream },
+	                          y, ok);
 	for (int i = 0; i < 2; i++) {
 		check(ok[i] == expected[i] && (!ok[i] || memcmp(x[i], y[i], 2 * c[i].n) == 0),
 		      fast->name, "grid_decode2", round);
@@ -259,17 +262,17 @@ static void check_exp(const struct kvi_kernels *ref, const struct kvi_kernels *f
 	struct kvi_exp_job job = exp_job(&c, tables);
 	coded_new(&a, c.n);
 	coded_new(&b, c.n);
-	size_t na = ref->exp_encode(&job, c.e, a.end, a.stream.state);
+	size_t na = ref->coding.exp_encode(&job, c.e, a.end, a.stream.state);
 	size_t nb = exp_encode_of(fast, &job, c.e, b.end, b.stream.state);
 	check(same_words(&a, na, &b, nb), fast->name, "exp_encode", round);
 	uint8_t *y = must_alloc(c.n, 1), *z = must_alloc(c.n, 1);
 	uint8_t *words = coded_seal(&a, na);
-	check(ref->exp_decode(&job, &a.stream, z) && memcmp(z, c.e, c.n) == 0, "scalar",
+	check(ref->coding.exp_decode(&job, &a.stream, z) && memcmp(z, c.e, c.n) == 0, "scalar",
 	      "exp round trip", round);
 	check(exp_decode(fast, &job, &a.stream, y, c.n, round) && memcmp(y, c.e, c.n) == 0,
 	      fast->name, "exp_decode", round);
 	spoil(&a.stream, words + 1);
-	int ok = ref->exp_decode(&job, &a.stream, z);
+	int ok = ref->coding.exp_decode(&job, &a.stream, z);
 	check(exp_decode(fast, &job, &a.stream, y, c.n, round) == ok &&
 	              (!ok || memcmp(y, z, c.n) == 0),
 	      fast->name, "exp_decode of a bad stream", round);
@@ -296,12 +299,12 @@ static void check_exp_encode2(const struct kvi_kernels *ref, const struct kvi_ke
 		job[i] = exp_job(&c[i], tables);
 		coded_new(&a[i], c[i].n);
 		coded_new(&b[i], c[i].n);
-		expected[i] = ref->exp_encode(&job[i], c[i].e, a[i].end, a[i].stream.state);
+		expected[i] = ref->coding.exp_encode(&job[i], c[i].e, a[i].end, a[i].stream.state);
 	}
-	fast->exp_encode2((const struct kvi_exp_job *const[]){ job, job + 1 },
-	                  (const uint8_t *const[]){ c[0].e, c[1].e },
-	                  (uint16_t *const[]){ b[0].end, b[1].end }, n,
-	                  (uint32_t *const[]){ b[0].stream.state, b[1].stream.state });
+	fast->coding.exp_encode2((const struct kvi_exp_job *const[]){ job, job + 1 },
+	                         (const uint8_t *const[]){ c[0].e, c[1].e },
+	                         (uint16_t *const[]){ b[0].end, b[1].end }, n,
+	                         (uint32_t *const[]){ b[0].stream.state, b[1].stream.state });
 	for (int i = 0; i < 2; i++) {
 		check(same_words(&a[i], expected[i], &b[i], n[i]), fast->name, "exp_encode2",
 		      round);
@@ -333,7 +336,7 @@ static void check_exp_many(const struct kvi_kernels *ref, const struct kvi_kerne
 		              (int)rng_below(4) * 4, tables);
 		job[i] = exp_job(&c[i], tables);
 		coded_new(&a[i], c[i].n);
-		size_t n = ref->exp_encode(&job[i], c[i].e, a[i].end, a[i].stream.state);
+		size_t n = ref->coding.exp_encode(&job[i], c[i].e, a[i].end, a[i].stream.state);
 		words[i] = coded_seal(&a[i], n);
 		if (rng_below(3) == 0)
 			spoil(&a[i].stream, words[i] + 1);
@@ -342,7 +345,7 @@ static void check_exp_many(const struct kvi_kernels *ref, const struct kvi_kerne
 		z[i] = must_alloc(c[i].n, 1);
 		memset(x[i], 0, c[i].n);
 		memset(y[i], 0, c[i].n);
-		expected[i] = ref->exp_decode(&job[i], &a[i].stream, z[i]);
+		expected[i] = ref->coding.exp_decode(&job[i], &a[i].stream, z[i]);
 		exp_decode(fast, &job[i], &a[i].stream, x[i], c[i].n, round);
 		out[i] = exp_to_new(&to[i], &job[i], fast, y[i], c[i].n,
 		                    alike ? merged : rng_below(2) != 0);
@@ -350,7 +353,8 @@ static void check_exp_many(const struct kvi_kernels *ref, const struct kvi_kerne
 		jobs[i] = &job[i];
 		streams[i] = &a[i].stream;
 	}
-	(n_streams == 2 ? fast->exp_decode2 : fast->exp_decode4)(jobs, streams, out, ok);
+	(n_streams == 2 ? fast->coding.exp_decode2 : fast->coding.exp_decode4)(jobs, streams, out,
+	                                                                       ok);
 	for (int i = 0; i < n_streams; i++) {
 		exp_to_end(&to[i], fast, ok[i], round);
 		exp_forms_free(&forms[i]);
@@ -376,22 +380,23 @@ static void check_sym(const struct kvi_kernels *ref, const struct kvi_kernels *f
 	struct kvi_sym_job job = sym_job(&c, tables);
 	coded_new(&a, c.n);
 	coded_new(&b, c.n);
-	size_t na = ref->sym_encode(&job, c.sym, c.esc, a.end, a.stream.state);
-	size_t nb = fast->sym_encode(&job, c.sym, c.esc, b.end, b.stream.state);
+	size_t na = ref->coding.sym_encode(&job, c.sym, c.esc, a.end, a.stream.state);
+	size_t nb = fast->coding.sym_encode(&job, c.sym, c.esc, b.end, b.stream.state);
 	check(same_words(&a, na, &b, nb), fast->name, "sym_encode", round);
 	uint16_t *y = must_alloc(c.n, 2), *z = must_alloc(c.n, 2);
 	uint8_t *ey = must_alloc(c.n, 1), *ez = must_alloc(c.n, 1);
 	uint8_t *words = coded_seal(&a, na);
-	check(ref->sym_decode(&job, &a.stream, z, ez) && memcmp(z, c.sym, 2 * c.n) == 0, "scalar",
-	      "sym round trip", round);
-	check(fast->sym_decode(&job, &a.stream, y, ey) && memcmp(y, c.sym, 2 * c.n) == 0 &&
+	check(ref->coding.sym_decode(&job, &a.stream, z, ez) && memcmp(z, c.sym, 2 * c.n) == 0,
+	      "scalar", "sym round trip", round);
+	check(fast->coding.sym_decode(&job, &a.stream, y, ey) && memcmp(y, c.sym, 2 * c.n) == 0 &&
 	              memcmp(ey, ez, c.n) == 0,
 	      fast->name, "sym_decode", round);
 	for (size_t i = 0; i < c.n; i++)
 		check(z[i] != job.escape || ez[i] == c.esc[i], "scalar", "escaped byte", round);
 	spoil(&a.stream, words + 1);
-	int ok = ref->sym_decode(&job, &a.stream, z, ez);
-	check(fast->sym_decode(&job, &a.stream, y, ey) == ok && (!ok || memcmp(y, z, 2 * c.n) == 0),
+	int ok = ref->coding.sym_decode(&job, &a.stream, z, ez);
+	check(fast->coding.sym_decode(&job, &a.stream, y, ey) == ok &&
+	              (!ok || memcmp(y, z, 2 * c.n) == 0),
 	      fast->name, "sym_decode of a bad stream", round);
 	free(words);
 	free(y);
@@ -414,13 +419,13 @@ static void check_f16(const struct kvi_kernels *ref, const struct kvi_kernels *f
 		a[i] = must_alloc(bytes[i], 1);
 		b[i] = must_alloc(bytes[i], 1);
 	}
-	ref->f16_split(e, a, x, n);
-	fast->f16_split(e2, b, x, n);
+	ref->moves.f16_split(e, a, x, n);
+	fast->moves.f16_split(e2, b, x, n);
 	bool same = !memcmp(e, e2, n);
 	for (int i = 0; i < 3; i++)
 		same &= !memcmp(a[i], b[i], bytes[i]);
 	check(same, fast->name, "f16_split", round);
-	fast->f16_merge(y, e, (const uint8_t *const[]){ a[0], a[1], a[2] }, n);
+	fast->moves.f16_merge(y, e, (const uint8_t *const[]){ a[0], a[1], a[2] }, n);
 	check(!memcmp(x, y, 2 * n), fast->name, "f16_merge", round);
 	for (int i = 0; i < 3; i++) {
 		free(a[i]);
@@ -447,17 +452,17 @@ static void check_moves(const struct kvi_kernels *ref, const struct kvi_kernels 
 	uint8_t *e2 = must_alloc(n, 1), *r2 = must_alloc(n, 1);
 	for (size_t i = 0; i < n; i++)
 		x[i] = (uint16_t)rng();
-	ref->bf16_split(e, r, x, n);
-	fast->bf16_split(e2, r2, x, n);
+	ref->moves.bf16_split(e, r, x, n);
+	fast->moves.bf16_split(e2, r2, x, n);
 	check(!memcmp(e, e2, n) && !memcmp(r, r2, n), fast->name, "bf16_split", round);
-	fast->bf16_merge(y, e, r, n);
+	fast->moves.bf16_merge(y, e, r, n);
 	check(!memcmp(x, y, 2 * n), fast->name, "bf16_merge", round);
 	check_f16(ref, fast, x, n, round);
-	ref->transpose16(y, x, rows, cols);
-	fast->transpose16(z, x, rows, cols);
+	ref->moves.transpose16(y, x, rows, cols);
+	fast->moves.transpose16(z, x, rows, cols);
 	check(!memcmp(y, z, 2 * n), fast->name, "transpose16", round);
-	ref->transpose8(r, e, rows, cols);
-	fast->transpose8(r2, e, rows, cols);
+	ref->moves.transpose8(r, e, rows, cols);
+	fast->moves.transpose8(r2, e, rows, cols);
 	check(!memcmp(r, r2, n), fast->name, "transpose8", round);
 	free(x);
 	free(y);
@@ -527,8 +532,8 @@ static void check_rotation(const struct kvi_kernels *ref, const struct kvi_kerne
 {
 	struct rotation_case x = rotation_case_make(round, 1 + rng_below(100), 1);
 	uint32_t *a = must_alloc(x.n, 4), *b = must_alloc(x.n, 4);
-	ref->rotated_contexts(a, &x.r);
-	fast->rotated_contexts(b, &x.r);
+	ref->coding.rotated_contexts(a, &x.r);
+	fast->coding.rotated_contexts(b, &x.r);
 	check(!memcmp(a, b, 4 * x.n), fast->name, "rotated_contexts", round);
 	rotation_case_free(&x);
 	free(a);
@@ -550,10 +555,10 @@ static void check_rotated_tokens(const struct kvi_kernels *ref, const struct kvi
 		r.angle_class += t * pairs;
 		for (size_t p = 0; p < pairs; p++)
 			by_pair[p * stride + t] = r.angle_class[p];
-		ref->rotated_contexts(a + t * row, &r);
+		ref->coding.rotated_contexts(a + t * row, &r);
 	}
 	const struct kvi_rotated all = { tokens, row, stride, by_pair };
-	fast->rotated_tokens(b, &x.r, &all);
+	fast->coding.rotated_tokens(b, &x.r, &all);
 	check(!memcmp(a, b, 4 * tokens * row), fast->name, "rotated_tokens", round);
 	rotation_case_free(&x);
 	free(a);
@@ -581,13 +586,13 @@ static void check_exponent_fits(const struct kvi_kernels *ref, const struct kvi_
 		table[c] = table[channels + c] = (uint8_t)rng_below(TABLES);
 	for (int k = 0; k < 2; k++) {
 		uint16_t *of = counts + k * channels * STRIDE;
-		set[k]->exp_tops(fields, rows, channels, 254, top + k * channels);
-		set[k]->exp_counts(fields, rows, channels, top + k * channels, of);
+		set[k]->fits.exp_tops(fields, rows, channels, 254, top + k * channels);
+		set[k]->fits.exp_counts(fields, rows, channels, top + k * channels, of);
 		for (size_t c = 0; c < channels; c++)
 			of[c * STRIDE + KVI_FIT_DISTANCES] = 0;
-		set[k]->tables_choose(of, channels, STRIDE, lengths, TABLES, table + k * channels,
-		                      cost + k * channels);
-		set[k]->tables_add(of, channels, STRIDE, table + k * channels, sum[k]);
+		set[k]->fits.tables_choose(of, channels, STRIDE, lengths, TABLES,
+		                           table + k * channels, cost + k * channels);
+		set[k]->fits.tables_add(of, channels, STRIDE, table + k * channels, sum[k]);
 	}
 	check(!memcmp(top, top + channels, channels), fast->name, "exp_tops", round);
 	check(!memcmp(counts, counts + channels * STRIDE, 2 * channels * STRIDE), fast->name,
@@ -628,11 +633,11 @@ static void check_float_fits(const struct kvi_kernels *ref, const struct kvi_ker
 	}
 	for (int i = 0; i < SAMPLE * FLOATS; i++)
 		sorted[0][i] = sorted[1][i] = (float)rng_below(32) - 16;
-	ref->near_sums(v, rows, row, &x, &sums[0]);
-	fast->near_sums(v, rows, row, &x, &sums[1]);
+	ref->fits.near_sums(v, rows, row, &x, &sums[0]);
+	fast->fits.near_sums(v, rows, row, &x, &sums[1]);
 	check(!memcmp(&sums[0], &sums[1], sizeof sums[0]), fast->name, "near_sums", round);
-	ref->sort_floats(sorted[0]);
-	fast->sort_floats(sorted[1]);
+	ref->fits.sort_floats(sorted[0]);
+	fast->fits.sort_floats(sorted[1]);
 	int in_order = !memcmp(sorted[0], sorted[1], sizeof sorted[0]);
 	for (int i = FLOATS; i < SAMPLE * FLOATS; i++)
 		in_order = in_order && sorted[0][i - FLOATS] <= sorted[0][i];
@@ -650,21 +655,21 @@ static void check_set(const struct kvi_kernels *fast, unsigned rounds)
 		struct kvi_tables bytes = tables_random(1 + rng_below(16), KVI_BYTE_SYMBOLS, 0);
 		for (unsigned j = 0; j < 40; j++) {
 			check_grid(ref, fast, j & 1 ? &model : &grid, j);
-			if (fast->grid_decode2)
+			if (fast->coding.grid_decode2)
 				check_grid2(ref, fast, j & 1 ? &model : &grid, j);
-			if (fast->grid_encode2)
+			if (fast->coding.grid_encode2)
 				check_grid_encode2(ref, fast, j & 1 ? &model : &grid, j);
 			check_exp(ref, fast, &exps, j);
-			if (fast->exp_decode2)
+			if (fast->coding.exp_decode2)
 				check_exp_many(ref, fast, &exps, 2, j);
-			if (fast->exp_decode4)
+			if (fast->coding.exp_decode4)
 				check_exp_many(ref, fast, &exps, 4, j);
-			if (fast->exp_encode2)
+			if (fast->coding.exp_encode2)
 				check_exp_encode2(ref, fast, &exps, j);
 			check_sym(ref, fast, &bytes, j);
 			check_moves(ref, fast, j);
 			check_rotation(ref, fast, j);
-			if (fast->rotated_tokens)
+			if (fast->coding.rotated_tokens)
 				check_rotated_tokens(ref, fast, j);
 			check_exponent_fits(ref, fast, j);
 			check_float_fits(ref, fast, j);

@@ -63,9 +63,9 @@ static bool rows_equal(const struct kvi_kernels *ref, const struct kvi_kernels *
 	fill_i16(coef, ROWS * 2 * PAIRS, coefficient);
 	for (size_t i = 0; i < sizeof(a) / sizeof(*a); i++)
 		a[i] = b[i] = (int32_t)rng() >> 4;
-	ref->slot_rows(&r);
+	ref->slots.slot_rows(&r);
 	r.sum = b;
-	fast->slot_rows(&r);
+	fast->slots.slot_rows(&r);
 	return memcmp(a, b, sizeof(a)) == 0;
 }
 
@@ -216,7 +216,7 @@ static bool decoded_equal(const struct kvi_kernels *ref, const struct kvi_kernel
 		a.j.slot[i].known = parts >> (11 + i) & 1;
 	copy(&b, &a, parts);
 	for (int i = 0; i < SLOTS; i++) {
-		bool ok = ref->slot(&a.b, &a.j), same = fast->slot(&b.b, &b.j);
+		bool ok = ref->slots.slot(&a.b, &a.j), same = fast->slots.slot(&b.b, &b.j);
 		if (ok != same)
 			return false;
 		if (!ok)
@@ -236,7 +236,7 @@ static bool z_equal(const struct kvi_kernels *k, const struct slots *start,
 	s.j.r = NULL;
 	s.b.w = NULL;
 	s.j.slot[0].ctx = s.j.slot[1].ctx = NULL;
-	k->slot(&s.b, &s.j);
+	k->slots.slot(&s.b, &s.j);
 	bool same = !memcmp(s.z, done->z, sizeof(s.z));
 	memcpy(s.z, start->z, sizeof(s.z));
 	return same && results_equal(&s, start);
@@ -252,8 +252,8 @@ static bool slots_equal(const struct kvi_kernels *ref, const struct kvi_kernels 
 	random_job(&start, parts);
 	copy(&a, &start, parts);
 	copy(&b, &start, parts);
-	ref->slot(&a.b, &a.j);
-	fast->slot(&b.b, &b.j);
+	ref->slots.slot(&a.b, &a.j);
+	fast->slots.slot(&b.b, &b.j);
 	if (a.j.z && (!z_equal(ref, &start, &a, parts) || !z_equal(fast, &start, &a, parts)))
 		return false;
 	return results_equal(&a, &b) && decoded_equal(ref, fast, &a, parts);

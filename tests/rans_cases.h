@@ -347,7 +347,7 @@ static inline void exp_forms_new(struct exp_forms *f, const struct kvi_kernels *
 	const struct kvi_steps *s = &job->steps;
 	size_t tail = s->tail_lanes ? s->tail_steps * (job->per_step ? 1 : s->tail_lanes) : 0;
 	memset(f, 0, sizeof(*f));
-	if (!k->exp_gathers)
+	if (!k->coding.exp_gathers)
 		return;
 	uint16_t *freq = must_alloc(t->n_tables * t->symbols, sizeof(*freq));
 	for (size_t i = 0; i < t->n_tables * t->symbols; i++)
@@ -374,14 +374,14 @@ static inline void exp_forms_free(struct exp_forms *f)
 	free(f->lane_tail);
 }
 
-/* k->exp_encode and exp_decode of a job for scalar C. */
+/* k->coding.exp_encode and exp_decode of a job for scalar C. */
 static inline size_t exp_encode_of(const struct kvi_kernels *k, const struct kvi_exp_job *job,
                                    const uint8_t *e, uint16_t *end, uint32_t state[KVI_LANES])
 {
 	struct kvi_exp_job own = *job;
 	struct exp_forms f;
 	exp_forms_new(&f, k, &own);
-	size_t n = k->exp_encode(&own, e, end, state);
+	size_t n = k->coding.exp_encode(&own, e, end, state);
 	exp_forms_free(&f);
 	return n;
 }
@@ -392,7 +392,7 @@ static inline bool exp_decode_of(const struct kvi_kernels *k, const struct kvi_e
 	struct kvi_exp_job own = *job;
 	struct exp_forms f;
 	exp_forms_new(&f, k, &own);
-	bool good = k->exp_decode(&own, in, out);
+	bool good = k->coding.exp_decode(&own, in, out);
 	exp_forms_free(&f);
 	return good;
 }

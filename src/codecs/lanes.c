@@ -27,12 +27,12 @@ static size_t block_rows(const struct kvi_lanes *lanes, size_t t)
 }
 
 /* Blocks of KVI_LANES tokens, each transposed. */
-#define MOVE(name, type, kernel, in_rows, in_columns)                                             \
-	void name(const struct kvi_lanes *l, const type *from, type *to)                          \
-	{                                                                                         \
-		for (size_t t = 0; t < l->rows; t += KVI_LANES)                                   \
-			l->kernels->kernel(to + t * l->channels, from + t * l->channels, in_rows, \
-			                   in_columns);                                           \
+#define MOVE(name, type, kernel, in_rows, in_columns)                                          \
+	void name(const struct kvi_lanes *l, const type *from, type *to)                       \
+	{                                                                                      \
+		for (size_t t = 0; t < l->rows; t += KVI_LANES)                                \
+			l->kernels->moves.kernel(to + t * l->channels, from + t * l->channels, \
+			                         in_rows, in_columns);                         \
 	}
 MOVE(kvi_lanes_to8, uint8_t, transpose8, block_rows(l, t), l->channels)
 MOVE(kvi_lanes_from8, uint8_t, transpose8, l->channels, block_rows(l, t))

@@ -152,8 +152,8 @@ kvarc_ret kvi_byte_stream_put(struct kvi_coder *coder, const struct kvi_lanes *l
 	kvi_byte_symbols(freqs, table, lanes->channels, from, n, sym);
 	kvi_lanes_to16(lanes, sym, lane);
 	kvi_lanes_to8(lanes, from, esc);
-	size_t words = coder->kernels->sym_encode(&job, lane, esc, (uint16_t *)(void *)out->words,
-	                                          state);
+	size_t words = coder->kernels->coding.sym_encode(&job, lane, esc,
+	                                                 (uint16_t *)(void *)out->words, state);
 	out->end = out->words;
 	out->begin = kvi_stream_put(out->words, words, state);
 	return KVARC_OK;
@@ -174,7 +174,7 @@ kvarc_ret kvi_byte_stream_get(struct kvi_coder *coder, const struct kvi_lanes *l
 	if (!sym || !esc || !tables)
 		return kvi_alloc_error(coder->alloc);
 	const struct kvi_sym_job job = kvi_sym_job_of(lanes, tables, table, KVI_BYTE_ESCAPE);
-	if (!coder->kernels->sym_decode(&job, &s, sym, esc))
+	if (!coder->kernels->coding.sym_decode(&job, &s, sym, esc))
 		return KVARC_DATA;
 	kvi_symbol_bytes(sym, esc, n, esc + n);
 	kvi_lanes_from8(lanes, esc + n, to);

@@ -76,7 +76,7 @@ static void make_tables(struct kvi_tables_fit *fit, unsigned n_tables)
 {
 	uint32_t *sum = sums(fit);
 	memset(sum, 0, (size_t)n_tables * fit->stride * sizeof *sum);
-	fit->kernels->tables_add(fit->counts, fit->channels, fit->stride, fit->table, sum);
+	fit->kernels->fits.tables_add(fit->counts, fit->channels, fit->stride, fit->table, sum);
 	for (unsigned t = 0; t < n_tables; t++) {
 		uint16_t *freq = fit->freq + t * (fit->symbols + 1);
 		uint16_t *length = lengths(fit) + t * fit->stride;
@@ -89,8 +89,8 @@ static void make_tables(struct kvi_tables_fit *fit, unsigned n_tables)
 /* The groups are in an order: a channel can move to a neighbour. */
 static void choose(struct kvi_tables_fit *fit, unsigned n_tables)
 {
-	fit->kernels->tables_choose(fit->counts, fit->channels, fit->stride, lengths(fit), n_tables,
-	                            fit->table, fit->work);
+	fit->kernels->fits.tables_choose(fit->counts, fit->channels, fit->stride, lengths(fit),
+	                                 n_tables, fit->table, fit->work);
 }
 
 /* Starts with groups by what channels cost with a single table. */

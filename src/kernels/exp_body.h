@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * exp_body.h - streams of exponents (spec exponent); kvi_kernels.exp_encode, exp_decode
+ * exp_body.h - streams of exponents (spec exponent); kvi_coding_kernels.exp_encode, exp_decode
  *
  * Included after step_body.h and escapes_body.h; AVX-512 has exp_avx512.c. Uses, beside what these
  * do: v_load_bytes, bytes, b_set, b_load, b_store, b_sub, b_min, b_distance, b_equal_bits,

@@ -56,8 +56,8 @@ struct exp_encode_run {
 	uint32_t state[KVI_LANES];
 };
 
-/* Begins a stream with its tail; arguments as those of kvi_kernels.exp_encode, which outlive the
- * run. */
+/* Begins a stream with its tail; arguments as those of kvi_coding_kernels.exp_encode, which outlive
+ * the run. */
 void kvi_avx512_exp_encode_open(struct exp_encode_run *r, const struct kvi_exp_job *job,
                                 const uint8_t *e, uint16_t *end);
 /* Encodes the rest of a stream; returns the number of its words. */

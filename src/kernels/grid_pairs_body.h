@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * grid_pairs_body.h - two streams of the grid codec at once; kvi_kernels.grid_decode2,
+ * grid_pairs_body.h - two streams of the grid codec at once; kvi_coding_kernels.grid_decode2,
  * grid_encode2
  *
  * Included after grid_spans_body.h. A step of bf16 waits longer for its own table look-ups and

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * grid_price_body.h - code lengths of elements in the grid codec; kvi_kernels.grid_price
+ * grid_price_body.h - code lengths of elements in the grid codec; kvi_fit_kernels.grid_price
  *
  * Included after grid_body.h or grid_avx512_body.h. Uses element_code, encoder_tables,
  * encoder_tables_load (contracts in grid_body.h), v_load, v_load_u16, v_store, v_gather, v_add,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * grid_spans_body.h - the grid codec's streams, step by step; kvi_kernels.grid_encode, grid_decode
+ * grid_spans_body.h - the grid codec's streams, step by step: grid_encode, grid_decode
  *
  * Included after grid_body.h or grid_avx512_body.h. Uses step_take, step_put, encoder_tables,
  * encoder_tables_load (contracts in grid_body.h), first_active, states_load, states_store,

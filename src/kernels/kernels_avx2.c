@@ -61,7 +61,7 @@ const struct kvi_kernels kvi_kernels_avx2 = {
 	BODY_KERNELS,
 	KVI_MOVES(kvi_avx2),
 	KVI_FITS(kvi_avx2),
-	.exp_encode = exp_encode,
-	.exp_decode = exp_decode,
-	.slot_rows = slot_rows,
+	.coding.exp_encode = exp_encode,
+	.coding.exp_decode = exp_decode,
+	.slots.slot_rows = slot_rows,
 };

@@ -66,7 +66,7 @@ const struct kvi_kernels kvi_kernels_neon = {
 	BODY_KERNELS,
 	KVI_MOVES(kvi_scalar),
 	KVI_FITS(kvi_scalar),
-	.exp_encode = exp_encode,
-	.exp_decode = exp_decode,
-	.slot_rows = slot_rows,
+	.coding.exp_encode = exp_encode,
+	.coding.exp_decode = exp_decode,
+	.slots.slot_rows = slot_rows,
 };

@@ -133,7 +133,7 @@ struct kvi_exp_job {
 	const uint8_t *tab, *top; /* rings of tab_steps */
 	size_t tab_steps;
 	const uint8_t *tab_tail, *top_tail;
-	/* tab << 11 | top, for kernels with kvi_kernels.exp_gathers, which read nothing else. */
+	/* tab << 11 | top, for kernels with kvi_coding_kernels.exp_gathers, which read nothing else. */
 	const uint16_t *lane, *lane_tail;
 	bool per_step;
 	/* Decoders that merge (kvi_exp_merges): signs and mantissas of the bf16 elements as
@@ -179,8 +179,7 @@ struct kvi_near; /* fits.h */
 struct kvi_near_sums;
 
 /*
- * The kernels of a set of instructions: pure functions for any thread, whose memory is all the
- * caller's.
+ * Kernels of range coding and of the contexts of its symbols.
  *
  * Encoders write words downwards from `end` and return their number n; the stream starts at
  * end - n, and `state` receives the states. Callers provide 3 words an element and 64 more (grid:
@@ -193,10 +192,7 @@ struct kvi_near_sums;
  * sym: symbols; esc: the escaped bytes, touched only where sym is the escape. The grid encoder
  * uses symbol 40 for all elements that it cannot code as token and raw bits.
  */
-struct kvi_kernels {
-	const char *name;
-	uint32_t isa; /* KVARC_ISA_* */
-	bool vnni;    /* AVX-512 sets: the processor has VNNI */
+struct kvi_coding_kernels {
 	size_t (*grid_encode)(const struct kvi_grid_job *job, const uint16_t *elements,
 	                      uint16_t *end, uint32_t state[KVI_LANES]);
 	bool (*grid_decode)(const struct kvi_grid_job *job, const struct kvi_stream *in,
@@ -236,16 +232,16 @@ struct kvi_kernels {
 	/* kvi_grid_context of n elements. */
 	void (*grid_contexts)(uint32_t *ctx, const uint32_t *mu_bits, const int16_t *k, size_t n,
 	                      const struct kvi_grid_format *fmt);
-	/* Code length of n elements, at most 2^20, in their contexts, in 1/256 bit, for fits of
-	 * parameters. cost: that of each symbol by table; the escape's includes the element. */
-	uint64_t (*grid_price)(const struct kvi_grid_format *fmt, const uint32_t *cost,
-	                       const uint32_t *ctx, const uint16_t *elements, size_t n);
 	/* Contexts of rotated channels. */
 	void (*rotated_contexts)(uint32_t *ctx, const struct kvi_rotation *r);
 	/* Contexts of rotated channels of many tokens; pairs: a multiple of 16; angle_class is not
 	 * used. NULL: the set has no such kernel. */
 	void (*rotated_tokens)(uint32_t *ctx, const struct kvi_rotation *r,
 	                       const struct kvi_rotated *tokens);
+};
+
+/* Kernels that take elements apart, put them together and change their order. */
+struct kvi_move_kernels {
 	/* n bf16 elements <-> exponent fields, and sign << 7 | mantissa. */
 	void (*bf16_split)(uint8_t *e, uint8_t *rest, const uint16_t *x, size_t n);
 	void (*bf16_merge)(uint16_t *x, const uint8_t *e, const uint8_t *rest, size_t n);
@@ -257,9 +253,15 @@ struct kvi_kernels {
 	 * rows = 32 (or T' % 32) tokens; the inverse has rows and cols exchanged. */
 	void (*transpose8)(uint8_t *dst, const uint8_t *src, size_t rows, size_t cols);
 	void (*transpose16)(uint16_t *dst, const uint16_t *src, size_t rows, size_t cols);
-	/* Kernels of fits (fits.h), over channels or rows x channels; all sets give the same
-	 * numbers. top[c]: the largest exponent field of a channel that is not above `last`, or
-	 * 0. */
+};
+
+/* Kernels of fits of parameters (fits.h), over channels or rows x channels. */
+struct kvi_fit_kernels {
+	/* Code length of n elements, at most 2^20, in their contexts, in 1/256 bit. cost: that of
+	 * each symbol by table; the escape's includes the element. */
+	uint64_t (*grid_price)(const struct kvi_grid_format *fmt, const uint32_t *cost,
+	                       const uint32_t *ctx, const uint16_t *elements, size_t n);
+	/* top[c]: the largest exponent field of a channel that is not above `last`, or 0. */
 	void (*exp_tops)(const uint8_t *fields, size_t rows, size_t channels, uint8_t last,
 	                 uint8_t *top);
 	/* counts[c * KVI_FIT_STRIDE + d]: the number of fields that are d below the channel's top,
@@ -284,16 +286,31 @@ struct kvi_kernels {
 	 * count. */
 	void (*near_sums)(const float *v, size_t rows, size_t row, const struct kvi_near *x,
 	                  struct kvi_near_sums *to);
-	/* The linear codec's dot products and slots (slots.h). slot: false when the words of
-	 * the reader's stream do not suffice. */
+};
+
+/* Kernels of the linear codec (slots.h): dot products, and slots. */
+struct kvi_slot_kernels {
 	void (*slot_rows)(const struct kvi_rows *r);
+	/* False: the words of the reader's stream do not suffice. */
 	bool (*slot)(const struct kvi_slot_block *b, const struct kvi_slot_job *j);
+};
+
+/* The kernels of a set of instructions: pure functions for any thread, whose memory is all the
+ * caller's. All sets give the same numbers. */
+struct kvi_kernels {
+	const char *name;
+	uint32_t isa; /* KVARC_ISA_* */
+	bool vnni;    /* AVX-512 sets: the processor has VNNI */
+	struct kvi_coding_kernels coding;
+	struct kvi_move_kernels moves;
+	struct kvi_fit_kernels fits;
+	struct kvi_slot_kernels slots;
 };
 
 /* Whether exp_decode of a job with this many tables accepts `rest`, unless it is per_step. */
 static inline bool kvi_exp_merges(const struct kvi_kernels *kernels, size_t n_tables)
 {
-	return kernels->exp_gathers || n_tables <= kernels->exp_searched;
+	return kernels->coding.exp_gathers || n_tables <= kernels->coding.exp_searched;
 }
 
 /* The fastest kernels in the mask (KVARC_ISA_*, 0: any) that this build and processor have;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * rotated_tokens_body.h - contexts of rotating channels of many tokens (spec grid 2, 3) with
- * AVX-512; kvi_kernels.rotated_tokens
+ * AVX-512; kvi_coding_kernels.rotated_tokens
  *
  * Included after rotation_body.h. A pair has one row of the table of scales for all tokens, which
  * two registers hold: a permutation finds the scales of 32 tokens. (A gather of those of 16 pairs

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * rotation_body.h - contexts of arrays and of rotating channels (spec grid 2, 3);
- * kvi_kernels.grid_contexts, rotated_contexts
+ * kvi_coding_kernels.grid_contexts, rotated_contexts
  *
  * Included after context_body.h. Uses, beside what that does: v_madd, v_negated_high, v_exchanged,
  * v_lookup_u16, first_lanes, LANES_DONE, v_load_some, v_load_i16_some, v_store_some, v_store_pairs

@@ -143,10 +143,10 @@ static inline struct kvi_exp_spans kvi_exp_spans(const struct kvi_exp_job *job, 
 /* The kernels of scalar C, by which kvi_kernels is defined. */
 extern const struct kvi_kernels kvi_kernels_scalar;
 
-/* kvi_kernels.grid_encode. */
+/* kvi_coding_kernels.grid_encode. */
 size_t kvi_scalar_grid_encode(const struct kvi_grid_job *job, const uint16_t *elements,
                               uint16_t *end, uint32_t state[KVI_LANES]);
-/* kvi_kernels.grid_decode. */
+/* kvi_coding_kernels.grid_decode. */
 bool kvi_scalar_grid_decode(const struct kvi_grid_job *job, const struct kvi_stream *in,
                             uint16_t *elements);
 /* Decodes the steps of a span of a grid job, whose contexts are at ctx. *in and st are then those
@@ -154,10 +154,10 @@ bool kvi_scalar_grid_decode(const struct kvi_grid_job *job, const struct kvi_str
 void kvi_scalar_grid_span(const struct kvi_grid_job *job, const struct kvi_span *span,
                           const uint32_t *ctx, struct kvi_words_in *in, uint32_t st[KVI_LANES],
                           uint16_t *elements);
-/* kvi_kernels.grid_price. */
+/* kvi_fit_kernels.grid_price. */
 uint64_t kvi_scalar_grid_price(const struct kvi_grid_format *fmt, const uint32_t *cost,
                                const uint32_t *ctx, const uint16_t *elements, size_t n);
-/* kvi_kernels.grid_contexts. */
+/* kvi_coding_kernels.grid_contexts. */
 void kvi_scalar_grid_contexts(uint32_t *ctx, const uint32_t *mu_bits, const int16_t *k, size_t n,
                               const struct kvi_grid_format *fmt);
 /* The number of heads in *r. */
@@ -165,110 +165,110 @@ static inline size_t kvi_rotation_heads(const struct kvi_rotation *r)
 {
 	return r->heads ? r->heads : 1;
 }
-/* kvi_kernels.rotated_contexts, from pair `first` of each head on. */
+/* kvi_coding_kernels.rotated_contexts, from pair `first` of each head on. */
 void kvi_scalar_rotate_pairs(uint32_t *ctx, const struct kvi_rotation *r, size_t first);
-/* kvi_kernels.bf16_split. */
+/* kvi_move_kernels.bf16_split. */
 void kvi_scalar_bf16_split(uint8_t *e, uint8_t *rest, const uint16_t *x, size_t n);
-/* kvi_kernels.bf16_merge. */
+/* kvi_move_kernels.bf16_merge. */
 void kvi_scalar_bf16_merge(uint16_t *x, const uint8_t *e, const uint8_t *rest, size_t n);
-/* kvi_kernels.f16_split. */
+/* kvi_move_kernels.f16_split. */
 void kvi_scalar_f16_split(uint8_t *e, uint8_t *const planes[3], const uint16_t *x, size_t n);
-/* kvi_kernels.f16_merge. */
+/* kvi_move_kernels.f16_merge. */
 void kvi_scalar_f16_merge(uint16_t *x, const uint8_t *e, const uint8_t *const planes[3], size_t n);
-/* kvi_kernels.transpose8 and transpose16. */
+/* kvi_move_kernels.transpose8 and transpose16. */
 void kvi_scalar_transpose8(uint8_t *dst, const uint8_t *src, size_t rows, size_t cols);
 void kvi_scalar_transpose16(uint16_t *dst, const uint16_t *src, size_t rows, size_t cols);
-/* kvi_kernels.exp_tops. */
+/* kvi_fit_kernels.exp_tops. */
 void kvi_scalar_exp_tops(const uint8_t *fields, size_t rows, size_t channels, uint8_t last,
                          uint8_t *top);
-/* kvi_kernels.exp_counts. */
+/* kvi_fit_kernels.exp_counts. */
 void kvi_scalar_exp_counts(const uint8_t *fields, size_t rows, size_t channels, const uint8_t *top,
                            uint16_t *counts);
-/* kvi_kernels.tables_add. */
+/* kvi_fit_kernels.tables_add. */
 void kvi_scalar_tables_add(const uint16_t *counts, size_t channels, size_t stride,
                            const uint8_t *table, uint32_t *sum);
-/* kvi_kernels.tables_choose. */
+/* kvi_fit_kernels.tables_choose. */
 void kvi_scalar_tables_choose(const uint16_t *counts, size_t channels, size_t stride,
                               const uint16_t *lengths, unsigned n_tables, uint8_t *table,
                               uint32_t *cost);
-/* kvi_kernels.sort_floats. */
+/* kvi_fit_kernels.sort_floats. */
 void kvi_scalar_sort_floats(float *v);
-/* kvi_kernels.near_sums. */
+/* kvi_fit_kernels.near_sums. */
 void kvi_scalar_near_sums(const float *v, size_t rows, size_t row, const struct kvi_near *x,
                           struct kvi_near_sums *to);
 
 /* The members of struct kvi_kernels for moves, of functions with a prefix. */
-#define KVI_MOVES(prefix)                                                     \
-	.bf16_split = prefix##_bf16_split, .bf16_merge = prefix##_bf16_merge, \
-	.f16_split = prefix##_f16_split, .f16_merge = prefix##_f16_merge,     \
-	.transpose8 = prefix##_transpose8, .transpose16 = prefix##_transpose16
+#define KVI_MOVES(prefix)                                                                 \
+	.moves.bf16_split = prefix##_bf16_split, .moves.bf16_merge = prefix##_bf16_merge, \
+	.moves.f16_split = prefix##_f16_split, .moves.f16_merge = prefix##_f16_merge,     \
+	.moves.transpose8 = prefix##_transpose8, .moves.transpose16 = prefix##_transpose16
 
 /* The members of struct kvi_kernels for fits, of functions with a prefix. */
-#define KVI_FITS(prefix)                                                            \
-	.exp_tops = prefix##_exp_tops, .exp_counts = prefix##_exp_counts,           \
-	.tables_add = prefix##_tables_add, .tables_choose = prefix##_tables_choose, \
-	.sort_floats = prefix##_sort_floats, .near_sums = prefix##_near_sums
+#define KVI_FITS(prefix)                                                                      \
+	.fits.exp_tops = prefix##_exp_tops, .fits.exp_counts = prefix##_exp_counts,           \
+	.fits.tables_add = prefix##_tables_add, .fits.tables_choose = prefix##_tables_choose, \
+	.fits.sort_floats = prefix##_sort_floats, .fits.near_sums = prefix##_near_sums
 
 #if defined(KVI_AVX2)
 extern const struct kvi_kernels kvi_kernels_avx2;
-/* kvi_kernels.bf16_split; this and the following serve AVX-512, too. */
+/* kvi_move_kernels.bf16_split; this and the following serve AVX-512, too. */
 void kvi_avx2_bf16_split(uint8_t *e, uint8_t *rest, const uint16_t *x, size_t n);
-/* kvi_kernels.bf16_merge. */
+/* kvi_move_kernels.bf16_merge. */
 void kvi_avx2_bf16_merge(uint16_t *x, const uint8_t *e, const uint8_t *rest, size_t n);
-/* kvi_kernels.f16_split. */
+/* kvi_move_kernels.f16_split. */
 void kvi_avx2_f16_split(uint8_t *e, uint8_t *const planes[3], const uint16_t *x, size_t n);
-/* kvi_kernels.f16_merge. */
+/* kvi_move_kernels.f16_merge. */
 void kvi_avx2_f16_merge(uint16_t *x, const uint8_t *e, const uint8_t *const planes[3], size_t n);
-/* kvi_kernels.transpose8 and transpose16. */
+/* kvi_move_kernels.transpose8 and transpose16. */
 void kvi_avx2_transpose8(uint8_t *dst, const uint8_t *src, size_t rows, size_t cols);
 void kvi_avx2_transpose16(uint16_t *dst, const uint16_t *src, size_t rows, size_t cols);
-/* kvi_kernels.exp_tops. */
+/* kvi_fit_kernels.exp_tops. */
 void kvi_avx2_exp_tops(const uint8_t *fields, size_t rows, size_t channels, uint8_t last,
                        uint8_t *top);
-/* kvi_kernels.exp_counts. */
+/* kvi_fit_kernels.exp_counts. */
 void kvi_avx2_exp_counts(const uint8_t *fields, size_t rows, size_t channels, const uint8_t *top,
                          uint16_t *counts);
-/* kvi_kernels.tables_add. */
+/* kvi_fit_kernels.tables_add. */
 void kvi_avx2_tables_add(const uint16_t *counts, size_t channels, size_t stride,
                          const uint8_t *table, uint32_t *sum);
-/* kvi_kernels.tables_choose. */
+/* kvi_fit_kernels.tables_choose. */
 void kvi_avx2_tables_choose(const uint16_t *counts, size_t channels, size_t stride,
                             const uint16_t *lengths, unsigned n_tables, uint8_t *table,
                             uint32_t *cost);
-/* kvi_kernels.sort_floats. */
+/* kvi_fit_kernels.sort_floats. */
 void kvi_avx2_sort_floats(float *v);
-/* kvi_kernels.near_sums. */
+/* kvi_fit_kernels.near_sums. */
 void kvi_avx2_near_sums(const float *v, size_t rows, size_t row, const struct kvi_near *x,
                         struct kvi_near_sums *to);
 #endif
 #if defined(KVI_AVX512)
 extern const struct kvi_kernels kvi_kernels_avx512;
-/* kvi_kernels.exp_searched of AVX-512. */
+/* kvi_coding_kernels.exp_searched of AVX-512. */
 enum { KVI_AVX512_EXP_SEARCHED = 8 };
-/* kvi_kernels.exp_encode. */
+/* kvi_coding_kernels.exp_encode. */
 size_t kvi_avx512_exp_encode(const struct kvi_exp_job *job, const uint8_t *e, uint16_t *end,
                              uint32_t state[KVI_LANES]);
-/* kvi_kernels.exp_decode and exp_decode2. */
+/* kvi_coding_kernels.exp_decode and exp_decode2. */
 bool kvi_avx512_exp_decode(const struct kvi_exp_job *job, const struct kvi_stream *in, void *out);
 void kvi_avx512_exp_decode2(const struct kvi_exp_job *const job[2],
                             const struct kvi_stream *const in[2], void *const out[2], bool ok[2]);
 /* AVX-512 with VNNI, VBMI and VBMI2. */
 extern const struct kvi_kernels kvi_kernels_avx512vbmi;
-/* kvi_kernels.exp_decode2 of it. */
+/* kvi_coding_kernels.exp_decode2 of it. */
 void kvi_vbmi_exp_decode2(const struct kvi_exp_job *const job[2],
                           const struct kvi_stream *const in[2], void *const out[2], bool ok[2]);
-/* kvi_kernels.exp_decode4 of it. */
+/* kvi_coding_kernels.exp_decode4 of it. */
 void kvi_vbmi_exp_decode4(const struct kvi_exp_job *const job[4],
                           const struct kvi_stream *const in[4], void *const out[4], bool ok[4]);
-/* kvi_kernels.exp_encode2 of it. */
+/* kvi_coding_kernels.exp_encode2 of it. */
 void kvi_vbmi_exp_encode2(const struct kvi_exp_job *const job[2], const uint8_t *const e[2],
                           uint16_t *const end[2], size_t n[2], uint32_t *const state[2]);
 /* AVX-512 with VNNI for processors where gathers are fast. */
 extern const struct kvi_kernels kvi_kernels_avx512gather;
-/* kvi_kernels.exp_encode of it. */
+/* kvi_coding_kernels.exp_encode of it. */
 size_t kvi_gather_exp_encode(const struct kvi_exp_job *job, const uint8_t *e, uint16_t *end,
                              uint32_t state[KVI_LANES]);
-/* kvi_kernels.exp_decode and exp_decode2 of it. */
+/* kvi_coding_kernels.exp_decode and exp_decode2 of it. */
 bool kvi_gather_exp_decode(const struct kvi_exp_job *job, const struct kvi_stream *in, void *out);
 void kvi_gather_exp_decode2(const struct kvi_exp_job *const job[2],
                             const struct kvi_stream *const in[2], void *const out[2], bool ok[2]);

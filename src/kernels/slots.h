@@ -125,9 +125,9 @@ static inline size_t kvi_slot_index(const struct kvi_slot_block *block, size_t s
 	return part * block->x_part + (step - first) * block->lanes;
 }
 
-/* kvi_kernels.slot_rows. */
+/* kvi_slot_kernels.slot_rows. */
 void kvi_scalar_slot_rows(const struct kvi_rows *r);
-/* kvi_kernels.slot: false when the words of the stream do not suffice. */
+/* kvi_slot_kernels.slot: false when the words of the stream do not suffice. */
 bool kvi_scalar_slot(const struct kvi_slot_block *block, const struct kvi_slot_job *job);
 
 #if defined(KVI_AVX512)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * slots_body.h - slots of the linear codec (spec linear 2 to 4); kvi_kernels.slot
+ * slots_body.h - slots of the linear codec (spec linear 2 to 4); kvi_slot_kernels.slot
  *
  * Included after context_body.h and grid_body.h or grid_avx512_body.h. Uses SET, EACH, all of the
  * arithmetic, v_load, v_store, v_load_u8, v_load_u16, v_load_i16, v_pick, the pairs of 16-bit
@@ -432,9 +432,10 @@ static bool slot(const struct kvi_slot_block *block, const struct kvi_slot_job *
 }
 
 /* The members of struct kvi_kernels that the bodies define. */
-#define BODY_KERNELS                                                                        \
-	.grid_encode = grid_encode, .grid_decode = grid_decode, .sym_encode = sym_encode,   \
-	.sym_decode = sym_decode, .grid_contexts = grid_contexts, .grid_price = grid_price, \
-	.rotated_contexts = rotated_contexts, .slot = slot
+#define BODY_KERNELS                                                          \
+	.coding.grid_encode = grid_encode, .coding.grid_decode = grid_decode, \
+	.coding.sym_encode = sym_encode, .coding.sym_decode = sym_decode,     \
+	.coding.grid_contexts = grid_contexts, .fits.grid_price = grid_price, \
+	.coding.rotated_contexts = rotated_contexts, .slots.slot = slot
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * sym_body.h - streams of symbols with tables by number; kvi_kernels.sym_encode, sym_decode
+ * sym_body.h - streams of symbols with tables by number; kvi_coding_kernels.sym_encode, sym_decode
  *
  * Included after escapes_body.h. Uses SET, first_active, states_load, states_store, words16_load,
  * words16_store, lanes_equal, tab_step_take, tab_entries, symbols_put (contracts in step_body.h)

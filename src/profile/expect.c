@@ -87,7 +87,7 @@ void kvi_model_correct(const struct kvi_model *model, const struct kvi_features 
 		r.rows = model->width - i < STRETCH ? model->width - i : STRETCH;
 		r.sum_step = r.rows * KVI_LANES;
 		r.coef = model->d + i * model->d_stride;
-		kernels->slot_rows(&r);
+		kernels->slots.slot_rows(&r);
 		for (size_t t = 0; t < n; t++)
 			add_sums(h + (first + t) * h_stride + i, root[first + t],
 			         sum + t / KVI_LANES * r.sum_step + t % KVI_LANES, model->e + i,

@@ -173,7 +173,7 @@ static void sum_below(const struct kvi_linear *linear, struct linear_some *some,
 		.sum_step = some->below_step,
 		.coef_row = m->a_stride,
 	};
-	linear->kernels->slot_rows(&r);
+	linear->kernels->slots.slot_rows(&r);
 }
 
 /* The transformer's prediction replaces that from lower layers. */
@@ -220,7 +220,7 @@ static void sum_same(const struct kvi_linear *linear, struct linear_some *some,
 		.sum_step = some->slots * KVI_LANES,
 		.coef_row = m->b_stride,
 	};
-	linear->kernels->slot_rows(&r);
+	linear->kernels->slots.slot_rows(&r);
 }
 
 /* Token table, slots of the panel by token. */
@@ -319,7 +319,7 @@ static bool apply_panel(const struct kvi_linear *linear, const struct linear_som
 		set_near(linear, some, i, done, &j);
 		if (pair)
 			set_turn(linear, some, block, i, &j);
-		if (!linear->kernels->slot(kb, &j))
+		if (!linear->kernels->slots.slot(kb, &j))
 			return false;
 		if (kb->w && j.grow)
 			linear->out->n += (uint32_t)done;

@@ -59,8 +59,8 @@ uint64_t kvi_train_prices_sum(const struct kvi_train_prices *prices, unsigned dt
 	uint32_t ctx[BATCH];
 	for (size_t at = 0; at < n; at += BATCH) {
 		size_t m = n - at < BATCH ? n - at : BATCH;
-		prices->kernels->grid_contexts(ctx, mu + at, k + at, m, fmt);
-		sum += prices->kernels->grid_price(fmt, cost, ctx, element + at, m);
+		prices->kernels->coding.grid_contexts(ctx, mu + at, k + at, m, fmt);
+		sum += prices->kernels->fits.grid_price(fmt, cost, ctx, element + at, m);
 	}
 	return dtype == KVARC_F32 ? sum + n * 16 * 256 : sum;
 }

@@ -84,7 +84,8 @@ void kvi_train_channels(const kvarc_trainer *trainer, unsigned dtype, const uint
 {
 	if (kvarc_dtype_bytes(dtype) == sizeof *to) {
 		const uint16_t *from = (const uint16_t *)(const void *)raw;
-		kvi_kernels_get(trainer->options.common.isa_mask)->transpose16(to, from, n, width);
+		kvi_kernels_get(trainer->options.common.isa_mask)
+			->moves.transpose16(to, from, n, width);
 		return;
 	}
 	for (size_t v = 0; v < n; v++, raw += width * kvarc_dtype_bytes(dtype))

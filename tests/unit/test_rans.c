@@ -112,13 +112,13 @@ static void grid_round_trip(const struct kvi_kernels *enc, const struct kvi_kern
 {
 	struct coded s;
 	coded_new(&s, c->n);
-	size_t n = enc->grid_encode(&c->job, c->x, s.end, s.stream.state);
+	size_t n = enc->coding.grid_encode(&c->job, c->x, s.end, s.stream.state);
 	assert_true(n <= 3 * c->n);
 	uint8_t *words = coded_seal(&s, n);
 	uint16_t *y = must_alloc(c->n, 2);
 	for (int l = 0; l < KVI_LANES; l++)
 		assert_true(s.stream.state[l] >= KVI_RANS_LOW);
-	assert_true(dec->grid_decode(&c->job, &s.stream, y));
+	assert_true(dec->coding.grid_decode(&c->job, &s.stream, y));
 	assert_memory_equal(y, c->x, 2 * c->n);
 	free(y);
 	free(words);
@@ -200,10 +200,11 @@ static void test_bytes_shapes(void **state)
 			struct kvi_sym_job sj = sym_job(&c, &bytes);
 			coded_new(&s, c.n);
 			size_t n = i & 2 ? exp_encode_of(k, &ej, c.e, s.end, s.stream.state)
-			                 : k->sym_encode(&sj, c.sym, c.esc, s.end, s.stream.state);
+			                 : k->coding.sym_encode(&sj, c.sym, c.esc, s.end,
+			                                        s.stream.state);
 			uint8_t *words = coded_seal(&s, n);
 			assert_true(i & 2 ? exp_decode_of(k, &ej, &s.stream, e)
-			                  : k->sym_decode(&sj, &s.stream, y, e));
+			                  : k->coding.sym_decode(&sj, &s.stream, y, e));
 			if (i & 2)
 				assert_memory_equal(e, c.e, c.n);
 			else
@@ -242,7 +243,7 @@ static void test_exponent_tables(void **state)
 		EACH_SET(k)
 		{
 			struct kvi_tables some = t;
-			if (t.n_tables <= k->exp_searched)
+			if (t.n_tables <= k->coding.exp_searched)
 				some.lut = NULL;
 			struct kvi_exp_job job = exp_job(&c, &some);
 			coded_new(&s, c.n);
@@ -271,21 +272,21 @@ static void test_final_check(void **state)
 	{
 		struct coded s;
 		coded_new(&s, c.n + 1);
-		size_t n = k->grid_encode(&c.job, c.x, s.end - 1, s.stream.state);
+		size_t n = k->coding.grid_encode(&c.job, c.x, s.end - 1, s.stream.state);
 		s.stream.words = s.end - 1 - n;
 		s.stream.n_words = n;
-		assert_true(k->grid_decode(&c.job, &s.stream, y));
+		assert_true(k->coding.grid_decode(&c.job, &s.stream, y));
 		s.stream.n_words = n + 1;
-		assert_false(k->grid_decode(&c.job, &s.stream, y));
+		assert_false(k->coding.grid_decode(&c.job, &s.stream, y));
 		s.stream.n_words = n - 1;
-		assert_false(k->grid_decode(&c.job, &s.stream, y));
+		assert_false(k->coding.grid_decode(&c.job, &s.stream, y));
 		s.stream.n_words = 0;
-		assert_false(k->grid_decode(&c.job, &s.stream, y));
+		assert_false(k->coding.grid_decode(&c.job, &s.stream, y));
 		s.stream.n_words = n;
 		/* The element fits, the lane's end does not. */
 		for (int l = 0; l < KVI_LANES; l++) {
 			s.stream.state[l] += 1u << 24;
-			assert_false(k->grid_decode(&c.job, &s.stream, y));
+			assert_false(k->coding.grid_decode(&c.job, &s.stream, y));
 			s.stream.state[l] -= 1u << 24;
 		}
 		free(s.buf);
@@ -299,9 +300,9 @@ static void test_final_check(void **state)
 		struct kvi_stream s = { .words = NULL, .n_words = 0 };
 		for (int l = 0; l < KVI_LANES; l++)
 			s.state[l] = KVI_RANS_LOW;
-		assert_true(k->grid_decode(&none.job, &s, none.x));
+		assert_true(k->coding.grid_decode(&none.job, &s, none.x));
 		s.state[31]++;
-		assert_false(k->grid_decode(&none.job, &s, none.x));
+		assert_false(k->coding.grid_decode(&none.job, &s, none.x));
 	}
 	grid_case_free(&none);
 	grid_case_free(&c);
@@ -335,9 +336,9 @@ static void test_hostile(void **state)
 			struct kvi_exp_job ej = exp_job(&b, &exps);
 			struct kvi_sym_job sj = sym_job(&b, &bytes);
 			bool all = g.n != 0;
-			all &= k->grid_decode(&g.job, &s, g.x);
+			all &= k->coding.grid_decode(&g.job, &s, g.x);
 			all &= exp_decode_of(k, &ej, &s, b.e);
-			all &= k->sym_decode(&sj, &s, b.sym, b.esc);
+			all &= k->coding.sym_decode(&sj, &s, b.sym, b.esc);
 			assert_false(all);
 		}
 		free(words);

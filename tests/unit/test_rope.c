@@ -222,7 +222,7 @@ static void test_quarter_turns(void **state)
 		for (size_t i = 0; i + 1 < KVI_SCALE_PAIRS; i++)
 			scales[i] = (uint16_t)((uint8_t)kvi_rot_scale[i] |
 			                       (uint8_t)kvi_rot_scale[i ^ 32] << 8);
-		kvi_kernels_get(KVARC_ISA_SCALAR)->rotated_contexts(ctx, &r);
+		kvi_kernels_get(KVARC_ISA_SCALAR)->coding.rotated_contexts(ctx, &r);
 		memcpy(&bits_a, &a[p], sizeof bits_a);
 		memcpy(&bits_b, &b[p], sizeof bits_b);
 		/* half a class of angles off the axis: nearly the own scale */

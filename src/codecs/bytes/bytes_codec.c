@@ -117,7 +117,7 @@ static size_t encode_part(void *opaque, const struct kvi_stream_part *part, uint
 	const struct bytes_work *w = opaque;
 	const struct kvi_sym_job job = job_of(w, part);
 	const size_t at = part->first * w->channels;
-	return w->kernels->sym_encode(&job, w->sym + at, w->esc + at, end, state);
+	return w->kernels->coding.sym_encode(&job, w->sym + at, w->esc + at, end, state);
 }
 
 static kvarc_ret encode(struct kvi_coder *coder, const struct kvi_coder_job *job,
@@ -147,8 +147,8 @@ static bool decode_some(void *opaque, unsigned first, unsigned n)
 	const struct kvi_sym_job job = job_of(w, &p);
 	const size_t at = p.first * w->channels;
 	(void)n;
-	if (!w->kernels->sym_decode(&job, &w->job->streams_in->stream[first], w->sym + at,
-	                            w->esc + at))
+	if (!w->kernels->coding.sym_decode(&job, &w->job->streams_in->stream[first], w->sym + at,
+	                                   w->esc + at))
 		return false;
 	kvi_symbol_bytes(w->sym + at, w->esc + at, p.rows * w->channels, w->job->decoded + at);
 	return true;

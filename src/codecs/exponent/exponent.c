@@ -63,9 +63,9 @@ static bool open_work(struct kvi_coder *coder, const struct kvi_coder_job *job, 
 	uint8_t *channels = (uint8_t *)(lane + C);
 	kvi_mask_channels(&job->mask, 1, p->table, channels);
 	kvi_mask_channels(&job->mask, 1, p->top, channels + C);
-	const bool gathers = coder->kernels->exp_gathers;
+	const bool gathers = coder->kernels->coding.exp_gathers;
 	enum kvi_lut lut = KVI_LUT_NONE;
-	if (decoding && p->freqs.n > coder->kernels->exp_searched)
+	if (decoding && p->freqs.n > coder->kernels->coding.exp_searched)
 		lut = gathers ? KVI_LUT_HALVES : KVI_LUT_FIELDS;
 	for (size_t i = 0; gathers && i < C; i++)
 		lane[i] = (uint16_t)(channels[i] << KVI_PROB_BITS | channels[C + i]);
@@ -124,7 +124,7 @@ static size_t encode_part(void *opaque, const struct kvi_stream_part *part, uint
 {
 	const struct exponent_work *w = opaque;
 	const struct kvi_exp_job e = job_of(w, part);
-	return w->kernels->exp_encode(&e, w->fields + part->first * w->channels, end, state);
+	return w->kernels->coding.exp_encode(&e, w->fields + part->first * w->channels, end, state);
 }
 
 static void encode_two(void *opaque, const struct kvi_stream_part part[2], uint16_t *const end[2],
@@ -132,7 +132,7 @@ static void encode_two(void *opaque, const struct kvi_stream_part part[2], uint1
 {
 	const struct exponent_work *w = opaque;
 	const struct kvi_exp_job e[2] = { job_of(w, &part[0]), job_of(w, &part[1]) };
-	w->kernels->exp_encode2(
+	w->kernels->coding.exp_encode2(
 		(const struct kvi_exp_job *const[2]){ &e[0], &e[1] },
 		(const uint8_t *const[2]){ w->fields + part[0].first * w->channels,
 	                                   w->fields + part[1].first * w->channels },
@@ -155,7 +155,7 @@ static kvarc_ret encode(struct kvi_coder *coder, const struct kvi_coder_job *job
 	const struct kvi_streams_encoder e = {
 		.opaque = &w,
 		.part = encode_part,
-		.two = coder->kernels->exp_encode2 ? encode_two : NULL,
+		.two = coder->kernels->coding.exp_encode2 ? encode_two : NULL,
 		.begin = begin_parts,
 		.trial = kvi_ring_trial(w.channels),
 		.token_words = EXPONENT_WORDS * w.channels,
@@ -177,7 +177,7 @@ static bool decode_one(const struct exponent_work *w, const struct kvi_stream_pa
                        const struct kvi_stream *in)
 {
 	const struct kvi_exp_job e = job_of(w, part);
-	return w->kernels->exp_decode(&e, in, place_of(w, part));
+	return w->kernels->coding.exp_decode(&e, in, place_of(w, part));
 }
 
 /* Two streams, or four. */
@@ -195,7 +195,8 @@ static bool decode_many(const struct exponent_work *w, const struct kvi_stream_p
 		stream[i] = &in[i];
 		out[i] = place_of(w, &part[i]);
 	}
-	(n == 2 ? w->kernels->exp_decode2 : w->kernels->exp_decode4)(job, stream, out, ok);
+	(n == 2 ? w->kernels->coding.exp_decode2 : w->kernels->coding.exp_decode4)(job, stream, out,
+	                                                                           ok);
 	for (unsigned i = 0; i < n; i++)
 		all = all && ok[i];
 	return all;
@@ -236,9 +237,9 @@ static bool decode_some(void *opaque, unsigned first, unsigned n)
 /* Two where others help: a woken thread comes too late for the second of two large pieces. */
 static unsigned streams_at_once(const struct kvi_coder *coder)
 {
-	if (coder->kernels->exp_decode4 && !kvi_pool_idle(coder->pool))
+	if (coder->kernels->coding.exp_decode4 && !kvi_pool_idle(coder->pool))
 		return AT_ONCE;
-	return coder->kernels->exp_decode2 ? 2 : 1;
+	return coder->kernels->coding.exp_decode2 ? 2 : 1;
 }
 
 static kvarc_ret decode(struct kvi_coder *coder, const struct kvi_coder_job *job, struct kvi_in *in)

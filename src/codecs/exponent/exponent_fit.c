@@ -14,7 +14,7 @@ enum { HEADROOM = 1, TABLES = 5 };
 static void find_tops(const struct kvi_kernels *kernels, const uint8_t *fields, size_t rows,
                       size_t channels, uint8_t last, uint8_t *top)
 {
-	kernels->exp_tops(fields, rows, channels, last, top);
+	kernels->fits.exp_tops(fields, rows, channels, last, top);
 	for (size_t c = 0; c < channels; c++)
 		top[c] = (uint8_t)(last - top[c] < HEADROOM ? last : top[c] + HEADROOM);
 }
@@ -44,7 +44,7 @@ kvarc_ret kvi_exponent_fit(struct kvi_coder *coder, const struct kvi_coder_job *
 	/* e4m3 has finite numbers with an exponent field of ones. */
 	find_tops(coder->kernels, fields, job->lanes.rows, C,
 	          job->chunk->dtype == KVARC_E4M3 ? ones : (uint8_t)(ones - 1), top);
-	coder->kernels->exp_counts(fields, job->lanes.rows, C, top, by_distance);
+	coder->kernels->fits.exp_counts(fields, job->lanes.rows, C, top, by_distance);
 	struct kvi_tables_fit f = {
 		.kernels = coder->kernels,
 		.cost = coder->tables->cost,

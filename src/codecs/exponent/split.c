@@ -79,7 +79,7 @@ static bool split_bf16(struct kvi_coder *coder, const uint8_t *packed, size_t n,
 {
 	const uint16_t *x = kvi_elements16(coder, packed, n);
 	if (x)
-		coder->kernels->bf16_split(fields, rest, x, n);
+		coder->kernels->moves.bf16_split(fields, rest, x, n);
 	return x != NULL;
 }
 
@@ -104,7 +104,7 @@ static bool split_f16(struct kvi_coder *coder, const uint8_t *packed, size_t n, 
 	const uint16_t *x = kvi_elements16(coder, packed, n);
 	if (!x || !planes_f16(coder, n, planes))
 		return false;
-	coder->kernels->f16_split(fields, planes, x, n);
+	coder->kernels->moves.f16_split(fields, planes, x, n);
 	return true;
 }
 
@@ -236,14 +236,14 @@ bool kvi_exponent_merge(const struct kvi_kernels *kernels, unsigned dtype, const
 	if (!fields_fit(fields, n, kvi_float_format(dtype)->exp_bits))
 		return false;
 	if (dtype == KVARC_BF16) {
-		kernels->bf16_merge(x + at, fields, planes->values[0] + at, n);
+		kernels->moves.bf16_merge(x + at, fields, planes->values[0] + at, n);
 		return true;
 	}
 	if (dtype == KVARC_F16) {
 		const uint8_t *const stored[3] = { planes->values[0] + at,
 			                           planes->values[1] + at / 4,
 			                           planes->values[2] + at / 8 };
-		kernels->f16_merge(x + at, fields, stored, n);
+		kernels->moves.f16_merge(x + at, fields, stored, n);
 		return true;
 	}
 	const uint8_t *const values[3] = { planes->values[0] + at,

@@ -123,7 +123,7 @@ void kvi_grid_rotate_row(const struct kvi_coder *coder, const struct kvi_grid_pa
                          const struct kvi_token_turns *turns, size_t t, uint32_t *ctx)
 {
 	const struct kvi_rotation r = rotation_at(coder, params, fmt, rope, turns, t);
-	coder->kernels->rotated_contexts(ctx, &r);
+	coder->kernels->coding.rotated_contexts(ctx, &r);
 	finish_row(params, fmt, rope, ctx);
 }
 
@@ -134,7 +134,7 @@ static size_t rows_at_once(const struct kvi_grid_contexts *contexts, size_t t, s
 	enum { MANY = 8, PAIRS = 16 };
 	const struct kvi_mask *m = &contexts->job->mask;
 	size_t n = 0;
-	if (!contexts->coder->kernels->rotated_tokens || !contexts->turns->by_pair ||
+	if (!contexts->coder->kernels->coding.rotated_tokens || !contexts->turns->by_pair ||
 	    m->channel_bits || contexts->turns->pairs % PAIRS)
 		return 0;
 	while (n < left && n < KVI_TURNED && !kvi_bit(m->row_bits, t + n))
@@ -151,7 +151,7 @@ static void rotate_rows(const struct kvi_grid_contexts *contexts, size_t t, size
 	                                          contexts->turns, t);
 	const struct kvi_rotated tokens = { n, row, contexts->turns->stride,
 		                            contexts->turns->by_pair + t };
-	contexts->coder->kernels->rotated_tokens(ctx, &r, &tokens);
+	contexts->coder->kernels->coding.rotated_tokens(ctx, &r, &tokens);
 	for (size_t i = 0; i < n; i++)
 		finish_row(contexts->p, contexts->fmt, rope, ctx + i * row);
 }

@@ -113,7 +113,8 @@ static size_t encode_part(void *opaque, const struct kvi_stream_part *part, uint
 {
 	const struct grid_work *w = opaque;
 	const struct kvi_grid_job g = kvi_grid_part(&w->x, part);
-	return w->kernels->grid_encode(&g, w->elements + part->first * w->x.channels, end, state);
+	return w->kernels->coding.grid_encode(&g, w->elements + part->first * w->x.channels, end,
+	                                      state);
 }
 
 static void encode_two(void *opaque, const struct kvi_stream_part part[2], uint16_t *const end[2],
@@ -123,10 +124,11 @@ static void encode_two(void *opaque, const struct kvi_stream_part part[2], uint1
 	const size_t C = w->x.channels;
 	const struct kvi_grid_job g[2] = { kvi_grid_part(&w->x, &part[0]),
 		                           kvi_grid_part(&w->x, &part[1]) };
-	w->kernels->grid_encode2((const struct kvi_grid_job *const[2]){ &g[0], &g[1] },
-	                         (const uint16_t *const[2]){ w->elements + part[0].first * C,
-	                                                     w->elements + part[1].first * C },
-	                         end, n, state);
+	w->kernels->coding.grid_encode2(
+		(const struct kvi_grid_job *const[2]){ &g[0], &g[1] },
+		(const uint16_t *const[2]){ w->elements + part[0].first * C,
+	                                    w->elements + part[1].first * C },
+		end, n, state);
 }
 
 kvarc_ret kvi_grid_encode(struct kvi_coder *coder, const struct kvi_coder_job *job,
@@ -144,7 +146,7 @@ kvarc_ret kvi_grid_encode(struct kvi_coder *coder, const struct kvi_coder_job *j
 	const struct kvi_streams_encoder e = {
 		.opaque = &w,
 		.part = encode_part,
-		.two = coder->kernels->grid_encode2 ? encode_two : NULL,
+		.two = coder->kernels->coding.grid_encode2 ? encode_two : NULL,
 		.begin = begin_parts,
 		.trial = kvi_ring_trial(w.x.channels),
 		.token_words = KVI_GRID_WORDS * w.x.channels,
@@ -171,11 +173,11 @@ static bool decode_two(const struct grid_work *w, const struct kvi_stream_part p
 	const struct kvi_grid_job g[2] = { kvi_grid_part(&w->x, &part[0]),
 		                           kvi_grid_part(&w->x, &part[1]) };
 	bool ok[2];
-	w->kernels->grid_decode2((const struct kvi_grid_job *const[2]){ &g[0], &g[1] },
-	                         (const struct kvi_stream *const[2]){ &in[0], &in[1] },
-	                         (uint16_t *const[2]){ w->elements + part[0].first * C,
-	                                               w->elements + part[1].first * C },
-	                         ok);
+	w->kernels->coding.grid_decode2((const struct kvi_grid_job *const[2]){ &g[0], &g[1] },
+	                                (const struct kvi_stream *const[2]){ &in[0], &in[1] },
+	                                (uint16_t *const[2]){ w->elements + part[0].first * C,
+	                                                      w->elements + part[1].first * C },
+	                                ok);
 	return ok[0] && ok[1];
 }
 
@@ -183,7 +185,7 @@ static bool decode_one(const struct grid_work *w, const struct kvi_stream_part *
                        const struct kvi_stream *in)
 {
 	const struct kvi_grid_job g = kvi_grid_part(&w->x, part);
-	return w->kernels->grid_decode(&g, in, w->elements + part->first * w->x.channels);
+	return w->kernels->coding.grid_decode(&g, in, w->elements + part->first * w->x.channels);
 }
 
 /* Decodes one stream or two (kvi_streams_decoder.some). */
@@ -216,7 +218,7 @@ kvarc_ret kvi_grid_decode(struct kvi_coder *coder, const struct kvi_coder_job *j
 	const struct kvi_streams_decoder d = {
 		.opaque = &w,
 		.some = decode_some,
-		.most = coder->kernels->grid_decode2 ? 2 : 1,
+		.most = coder->kernels->coding.grid_decode2 ? 2 : 1,
 	};
 	w.elements = kvi_coded_buffer(coder, dtype, job->decoded, n);
 	if (!w.elements)

@@ -114,7 +114,7 @@ static void start_block(struct fit *fit, size_t at)
 			/* elements that are not finite count as 0 */
 			s[i][k] = v[k] - v[k] == 0 ? v[k] : 0;
 	}
-	fit->kernels->sort_floats(s[0]);
+	fit->kernels->fits.sort_floats(s[0]);
 	for (size_t i = 0; i < BLOCK; i++) {
 		double lo = s[SAMPLE / 4][i], hi = s[SAMPLE * 3 / 4][i];
 		double scale = (hi - lo) * 0.7413;
@@ -144,7 +144,7 @@ static void refine_block(struct fit *fit, size_t at, float clip_at)
 		x.scale[i] = scale;
 		x.limit[i] = (float)(fit->var[at + i] * scale * scale) * clip_at * clip_at;
 	}
-	fit->kernels->near_sums(fit->v + at, fit->rows, fit->C, &x, &sum);
+	fit->kernels->fits.near_sums(fit->v + at, fit->rows, fit->C, &x, &sum);
 	for (size_t i = 0; i < BLOCK; i++) {
 		if (sum.n[i] < 1)
 			continue;

@@ -124,7 +124,7 @@ static float where(bool yes, float v)
 /* Adds the first n coefficients, and their codes, of every fourth of `rows` rows of KVI_LANES;
  * inverse: 1 / step. */
 static void centroid_watch(struct centroid *centroid, const float *x, const int8_t *codes,
-                               size_t rows, float inverse, size_t n)
+                           size_t rows, float inverse, size_t n)
 {
 	enum { EVERY = 4 };
 	float sum1 = centroid->sum[0], sum2 = centroid->sum[1];
@@ -290,7 +290,7 @@ static void tiles_load(struct tiles *tiles, size_t first)
 	else
 		for (size_t i = 0; i < n * C; i++)
 			tiles->rows[i] = size == 1 ? from[i] : kvi_load16(from + 2 * i);
-	tiles->kernels->transpose16(tiles->tile, rows, n, C);
+	tiles->kernels->moves.transpose16(tiles->tile, rows, n, C);
 	if (n < KVI_LANES)
 		spread(tiles->tile, n, C);
 }
@@ -356,10 +356,10 @@ static void tiles_store(struct tiles *tiles, size_t first)
 	if (n < KVI_LANES)
 		tiles_gather(tiles->tile, n, C);
 	if (size == 2 && kvi_elements16_lie(to)) {
-		tiles->kernels->transpose16((uint16_t *)(void *)to, tiles->tile, C, n);
+		tiles->kernels->moves.transpose16((uint16_t *)(void *)to, tiles->tile, C, n);
 		return;
 	}
-	tiles->kernels->transpose16(tiles->rows, tiles->tile, C, n);
+	tiles->kernels->moves.transpose16(tiles->rows, tiles->tile, C, n);
 	for (size_t i = 0; i < n * C; i++)
 		if (size == 1)
 			to[i] = (uint8_t)tiles->rows[i];
@@ -470,7 +470,7 @@ static uint32_t encode_first(struct tile_codec *w, float offset, int8_t *codes)
 	for (size_t h = 0; h < chunk->heads; h++) {
 		refused |= encode_head(w, offset, 0, h, codes, &x);
 		centroid_watch(&m, x, w->t.codes, chunk->head_channels, 1.0f / w->body.step,
-		                   tile_tokens(&w->t, 0));
+		               tile_tokens(&w->t, 0));
 	}
 	w->body.points = centroid_points(&m);
 	for (size_t h = 0; h < chunk->heads; h++)
@@ -683,7 +683,7 @@ static void klt_below_head(struct klt_below *below, size_t head)
 		                    .steps = 1,
 		                    .sum_step = m->head_channels * KVI_LANES,
 		                    .coef_row = m->a_stride };
-	below->kernels->slot_rows(&r);
+	below->kernels->slots.slot_rows(&r);
 	below->transform->expect(below->sums, m->head_channels, m->mean + first, m->qa + first,
 	                         below->expected + first * KVI_LANES);
 }
@@ -705,8 +705,8 @@ static void klt_below_add(const struct klt_below *below, size_t head, bool minus
  * filled. The caller has set rounding to nearest with subnormals (util/fpmode.h); the same bits
  * whatever the set of instructions. false: it cannot be computed.
  */
-static bool klt_analysis_make(const struct klt_analysis *analysis,
-                                  const struct kvi_model *model, uint32_t isa_mask)
+static bool klt_analysis_make(const struct klt_analysis *analysis, const struct kvi_model *model,
+                              uint32_t isa_mask)
 {
 	const struct kvi_kernels *kernels = kvi_kernels_get(isa_mask);
 	const struct kvi_transform *transform = kvi_transform_get(isa_mask);
@@ -716,8 +716,8 @@ static bool klt_analysis_make(const struct klt_analysis *analysis,
 		const int16_t *from = model->m + h * head;
 		for (size_t i = 0; i < hc; i++)
 			analysis->gain[i] = klt_power(128 - model->qm[h * hc + i]);
-		kernels->transpose16((uint16_t *)analysis->turned, (const uint16_t *)from, hc,
-		                     model->m_stride);
+		kernels->moves.transpose16((uint16_t *)analysis->turned, (const uint16_t *)from, hc,
+		                           model->m_stride);
 		good = transform->invert(from, analysis->turned, hc, model->m_stride,
 		                         analysis->gain, analysis->rows + h * head,
 		                         analysis->unit + h * hc);
@@ -786,7 +786,7 @@ static void multiply(struct klt_work *w, const int16_t *coef, size_t head)
 		                    .steps = 1,
 		                    .sum_step = hc * KVI_LANES,
 		                    .coef_row = stride };
-	w->codec.t.kernels->slot_rows(&r);
+	w->codec.t.kernels->slots.slot_rows(&r);
 }
 
 static void klt_synthesise(struct tile_codec *codec, size_t head, bool decoding)
@@ -918,7 +918,7 @@ enum { FLAG_TURNED = 1, FLAG_HADAMARD = 2 };
 
 /* Parameters of zeros; NULL: no memory. */
 static struct had_params *had_params_new(const struct kvi_alloc *alloc,
-                                             const struct kvi_chunk *shape)
+                                         const struct kvi_chunk *shape)
 {
 	size_t C = kvi_chunk_channels(shape);
 	struct had_params *p;
@@ -1075,8 +1075,8 @@ static void add_up(float *sums, size_t rows)
 
 /* Sums over all tokens: of channels, with the squares of each token, or of squares of coefficients
  * once there are means. Rows of KVI_LANES, the sum of each in its first lane. */
-static void pass(struct tiles *tiles, const struct had_params *params, bool squares,
-                 float *sums, float *of_token)
+static void pass(struct tiles *tiles, const struct had_params *params, bool squares, float *sums,
+                 float *of_token)
 {
 	const struct kvi_chunk *chunk = tiles->job->chunk;
 	const size_t hc = chunk->head_channels;

@@ -169,8 +169,8 @@ static void to_rows(const struct linear_work *w, const struct kvi_stream_part *p
 	const struct kvi_kernels *k = w->linear.kernels;
 	uint16_t *x = w->x + w->mask->C * part->first;
 	e += n * part->first;
-	k->transpose16(x, e, full, n);
-	k->transpose16(x + w->mask->C * full, e + n * full, part->rows - full, n);
+	k->moves.transpose16(x, e, full, n);
+	k->moves.transpose16(x + w->mask->C * full, e + n * full, part->rows - full, n);
 }
 
 /* The inverse of to_rows. */
@@ -180,8 +180,8 @@ static void from_rows(const struct linear_work *w, const struct kvi_stream_part 
 	const struct kvi_kernels *k = w->linear.kernels;
 	const uint16_t *x = w->x + w->mask->C * part->first;
 	e += n * part->first;
-	k->transpose16(e, x, n, full);
-	k->transpose16(e + n * full, x + w->mask->C * full, n, part->rows - full);
+	k->moves.transpose16(e, x, n, full);
+	k->moves.transpose16(e + n * full, x + w->mask->C * full, n, part->rows - full);
 }
 
 static void fill(uint16_t *to, size_t n, uint16_t v)
@@ -264,7 +264,7 @@ static size_t encode_part(void *opaque, const struct kvi_stream_part *part, uint
 	const struct linear_source *s = opaque;
 	struct kvi_grid_job g;
 	const uint16_t *x = part_job(s, part, &g);
-	return s->w->linear.kernels->grid_encode(&g, x, end, state);
+	return s->w->linear.kernels->coding.grid_encode(&g, x, end, state);
 }
 
 static void encode_two(void *opaque, const struct kvi_stream_part part[2], uint16_t *const end[2],
@@ -273,8 +273,8 @@ static void encode_two(void *opaque, const struct kvi_stream_part part[2], uint1
 	const struct linear_source *s = opaque;
 	struct kvi_grid_job g[2];
 	const uint16_t *const x[2] = { part_job(s, &part[0], &g[0]), part_job(s, &part[1], &g[1]) };
-	s->w->linear.kernels->grid_encode2((const struct kvi_grid_job *const[2]){ &g[0], &g[1] }, x,
-	                                   end, n, state);
+	s->w->linear.kernels->coding.grid_encode2(
+		(const struct kvi_grid_job *const[2]){ &g[0], &g[1] }, x, end, n, state);
 }
 
 /* Whether the model fits, by the scale that adapts to the tokens: W / N is then about 13. */
@@ -303,7 +303,7 @@ static kvarc_ret put(struct kvi_coder *coder, const struct kvi_coder_job *job,
 	const struct kvi_streams_encoder e = {
 		.opaque = source,
 		.part = encode_part,
-		.two = coder->kernels->grid_encode2 ? encode_two : NULL,
+		.two = coder->kernels->coding.grid_encode2 ? encode_two : NULL,
 		.trial = KVI_LANES,
 		.token_words = LINEAR_WORDS * job->mask.channels,
 		.plane_bytes = (size_t)(out->end - out->words),

@@ -92,7 +92,8 @@ uint8_t *kvi_codes_put(struct kvi_coder *coder, const struct kvi_lanes *l, const
 				to_symbols(codes + at, lanes, kvi_code_counts[class[i]], sym + at,
 				           esc + at);
 	}
-	size_t words = coder->kernels->sym_encode(&job, sym, esc, (uint16_t *)(void *)end, state);
+	size_t words = coder->kernels->coding.sym_encode(&job, sym, esc, (uint16_t *)(void *)end,
+	                                                 state);
 	return kvi_stream_put(end, words, state);
 }
 
@@ -109,7 +110,7 @@ kvarc_ret kvi_codes_get(struct kvi_coder *coder, const struct kvi_lanes *lanes,
 	uint16_t *sym = symbols(coder, n, &esc);
 	if (!sym)
 		return kvi_alloc_error(coder->alloc);
-	if (!coder->kernels->sym_decode(&job, &s, sym, esc))
+	if (!coder->kernels->coding.sym_decode(&job, &s, sym, esc))
 		return KVARC_DATA;
 	kvi_transform_get(coder->kernels->isa)->to_codes(sym, esc, n, codes);
 	return KVARC_OK;

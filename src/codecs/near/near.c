@@ -273,7 +273,8 @@ static kvarc_ret encode(struct kvi_coder *coder, const struct kvi_coder_job *job
 	if (out->refused)
 		return KVARC_OK;
 	kvi_lanes_to16(&job->lanes, codes, lane);
-	size_t words = coder->kernels->grid_encode(&w.grid, lane, (uint16_t *)(void *)end, state);
+	size_t words = coder->kernels->coding.grid_encode(&w.grid, lane, (uint16_t *)(void *)end,
+	                                                  state);
 	uint8_t *begin = kvi_stream_put(end, words, state);
 	kvi_put16(out->body, (uint16_t)(int16_t)w.lattice.exponent);
 	kvi_put_bytes(out->body, begin, (size_t)(end - begin));
@@ -294,7 +295,7 @@ static kvarc_ret decode(struct kvi_coder *coder, const struct kvi_coder_job *job
 	uint16_t *lane = kvi_scratch(coder, KVI_SCRATCH_PLANE, w.n * sizeof *lane);
 	if (!codes || !lane)
 		return kvi_alloc_error(coder->alloc);
-	if (!coder->kernels->grid_decode(&w.grid, &s, lane))
+	if (!coder->kernels->coding.grid_decode(&w.grid, &s, lane))
 		return KVARC_DATA;
 	kvi_lanes_from16(&job->lanes, lane, codes);
 	kvi_lattice_elements(&w.lattice, codes, w.n, job->decoded);

@@ -330,8 +330,8 @@ static kvarc_ret make_contexts(struct kvi_coder *coder, const struct kvi_coder_j
 		state_expected(scales, i, mu);
 		for (size_t j = 0; j < scales->channels; j++)
 			k[j] = (int16_t)state_class(scales, i, j);
-		coder->kernels->grid_contexts(contexts->ctx + i * scales->channels, mu, k,
-		                              scales->channels, contexts->fmt);
+		coder->kernels->coding.grid_contexts(contexts->ctx + i * scales->channels, mu, k,
+		                                     scales->channels, contexts->fmt);
 	}
 	return KVARC_OK;
 }
