@@ -45,8 +45,7 @@ struct kvi_arithmetic {
 	bool fp8; /* matrices of the model are E4M3, by floats; no quantised types */
 };
 /* Whether two arithmetics are the same. */
-KVI_SHARED bool kvi_arithmetic_equal(const struct kvi_arithmetic *arithmetic,
-                                     const struct kvi_arithmetic *b);
+bool kvi_arithmetic_equal(const struct kvi_arithmetic *arithmetic, const struct kvi_arithmetic *b);
 
 /* The computation of a predictor: arithmetic and loop. */
 struct kvi_engine_level {
@@ -54,22 +53,22 @@ struct kvi_engine_level {
 	bool closed;
 };
 /* The arithmetic and loop of a level, 4 to 8 (spec/codecs/model.md 1). */
-KVI_SHARED struct kvi_engine_level kvi_engine_level(unsigned level);
+struct kvi_engine_level kvi_engine_level(unsigned level);
 /* A level with another arithmetic or loop; KVARC_ARITHMETIC_LEVEL, KVARC_LOOP_LEVEL: the level's
  * own. */
-KVI_SHARED struct kvi_engine_level kvi_engine_choice(const struct kvi_engine_level *level,
-                                                     kvarc_arithmetic arithmetic, kvarc_loop loop);
+struct kvi_engine_level kvi_engine_choice(const struct kvi_engine_level *level,
+                                          kvarc_arithmetic arithmetic, kvarc_loop loop);
 /* Whether arithmetic and loop are the same. */
-KVI_SHARED bool kvi_engine_level_equal(const struct kvi_engine_level *level,
-                                       const struct kvi_engine_level *arithmetic);
+bool kvi_engine_level_equal(const struct kvi_engine_level *level,
+                            const struct kvi_engine_level *arithmetic);
 /* The name of a computation, like "fp8 open"; NULL: it has none. */
-KVI_SHARED const char *kvi_engine_text(const struct kvi_engine_level *level);
+const char *kvi_engine_text(const struct kvi_engine_level *level);
 /* Parses the text of kvi_engine_text(). false: unknown; *level is then not set. */
 bool kvi_engine_of_text(const char *text, struct kvi_engine_level *level);
 /* Key of a profile's identity for that text, where it is not the level's own. */
 enum { KVI_ARITHMETIC_KEY_BYTES = 16 };
 /* Writes the key of a level. */
-KVI_SHARED void kvi_arithmetic_key(char key[KVI_ARITHMETIC_KEY_BYTES], unsigned level);
+void kvi_arithmetic_key(char key[KVI_ARITHMETIC_KEY_BYTES], unsigned level);
 
 struct kvi_engine;
 

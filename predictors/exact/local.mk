@@ -1,4 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
+libkvicommon_la_SOURCES += \
+	predictors/exact/level.c \
+	predictors/exact/round.c predictors/exact/round.h
+
 libkvi_la_SOURCES += \
 	predictors/exact/attention.c predictors/exact/attention_rows.h \
 	predictors/exact/elementwise.c predictors/exact/elementwise.h \
@@ -9,7 +13,6 @@ libkvi_la_SOURCES += \
 	predictors/exact/float8_body.h \
 	predictors/exact/fma.h \
 	predictors/exact/head.c predictors/exact/head.h \
-	predictors/exact/level.c \
 	predictors/exact/matmul.h \
 	predictors/exact/matmul_body.h \
 	predictors/exact/matmul_scalar.c \
@@ -20,7 +23,6 @@ libkvi_la_SOURCES += \
 	predictors/exact/product.c \
 	predictors/exact/quantise.h \
 	predictors/exact/quantise_body.h \
-	predictors/exact/round.c predictors/exact/round.h \
 	predictors/exact/run_begin.c \
 	predictors/exact/run_cache.c \
 	predictors/exact/run_layers.c \

@@ -6,9 +6,8 @@
 #include <stddef.h>
 
 #include "numeric/formats.h"
-#include "util/shared.h"
 
 /* Rounds n numbers to nearest, ties to even. Numbers too large for the format stay. */
-KVI_SHARED void kvi_round_floats(float *x, size_t n, const struct kvi_grid_format *format);
+void kvi_round_floats(float *x, size_t n, const struct kvi_grid_format *format);
 
 #endif

@@ -4,7 +4,6 @@
 #define KVI_MODEL_GEOMETRY_H
 
 #include "weights/model_file.h"
-#include "util/shared.h"
 
 /* A geometry of one track with the key and the value of each layer, in this order. The struct
  * points into itself. */
@@ -15,15 +14,13 @@ struct kvi_model_geometry {
 };
 /* Makes the geometry of a model's caches; pairing: KVARC_ROPE_*, of keys with RoPE. Returns OK,
  * MEM, MEMLIMIT. */
-KVI_SHARED kvarc_ret kvi_model_geometry_make(struct kvi_model_geometry *geometry,
-                                             const struct kvi_alloc *alloc,
-                                             const struct kvi_model_file *file, unsigned dtype,
-                                             uint8_t pairing);
+kvarc_ret kvi_model_geometry_make(struct kvi_model_geometry *geometry,
+                                  const struct kvi_alloc *alloc, const struct kvi_model_file *file,
+                                  unsigned dtype, uint8_t pairing);
 /* Frees what kvi_model_geometry_make allocated. */
-KVI_SHARED void kvi_model_geometry_free(struct kvi_model_geometry *geometry,
-                                        const struct kvi_alloc *alloc);
+void kvi_model_geometry_free(struct kvi_model_geometry *geometry, const struct kvi_alloc *alloc);
 
 /* The number of positions that the model has at least. */
-KVI_SHARED uint64_t kvi_model_positions(const struct kvi_model_file *file);
+uint64_t kvi_model_positions(const struct kvi_model_file *file);
 
 #endif

@@ -8,7 +8,6 @@
 #include <stdint.h>
 
 #include "format/codec_ids.h"
-#include "util/shared.h"
 
 /* Sizes of the fixed part of a CHUNK payload and of the rest of a REPEAT chunk. */
 enum { KVI_CHUNK_HEADER_BYTES = 48, KVI_REPEAT_BYTES = 16 };
@@ -36,8 +35,8 @@ struct kvi_chunk_header {
 };
 
 /* Writes the fixed part; the values have to be valid. */
-KVI_SHARED void kvi_chunk_header_write(uint8_t out[KVI_CHUNK_HEADER_BYTES],
-                                       const struct kvi_chunk_header *header);
+void kvi_chunk_header_write(uint8_t out[KVI_CHUNK_HEADER_BYTES],
+                            const struct kvi_chunk_header *header);
 /* Whether the elements of a chunk are those that a model predicts; bytes: of its payload (spec
  * predicted 2). */
 static inline bool kvi_chunk_predicted_exactly(const struct kvi_chunk_header *header, size_t bytes)

@@ -4,7 +4,6 @@
 #define KVI_CHUNK_ORDER_H
 
 #include "geometry_check.h"
-#include "util/shared.h"
 
 /* Tensors of track i are tensors[first[i]] to tensors[first[i + 1] - 1]. */
 struct kvi_order {
@@ -14,10 +13,10 @@ struct kvi_order {
 
 /* Sorts the tensors of a geometry into file order; kvi_order_free frees the order. Returns OK, MEM,
  * MEMLIMIT. */
-KVI_SHARED kvarc_ret kvi_order_make(struct kvi_order *order, const struct kvi_alloc *alloc,
-                                    const kvarc_geometry *geometry);
+kvarc_ret kvi_order_make(struct kvi_order *order, const struct kvi_alloc *alloc,
+                         const kvarc_geometry *geometry);
 /* Frees what kvi_order_make allocated. */
-KVI_SHARED void kvi_order_free(struct kvi_order *order, const struct kvi_alloc *alloc);
+void kvi_order_free(struct kvi_order *order, const struct kvi_alloc *alloc);
 
 /* Follows the chunks of one segment: each must continue where the last ended. */
 struct kvi_order_walk {

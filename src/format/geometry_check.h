@@ -10,7 +10,6 @@
 #include "kvarc.h"
 #include "util/alloc.h"
 #include "util/bytes.h"
-#include "util/shared.h"
 
 /* Limits of a geometry (spec 4). */
 enum {
@@ -42,14 +41,14 @@ static inline const kvarc_rope *kvi_tensor_rope(const kvarc_geometry *geometry,
  * PROG (reserved members); *error (NULL: nothing) says what is wrong. */
 kvarc_ret kvi_check_geometry(const kvarc_geometry *geometry, const char *call, kvarc_error *error);
 /* The reason why the values of a geometry cannot be stored, static storage; NULL: they can. */
-KVI_SHARED const char *kvi_geometry_wrong(const kvarc_geometry *geometry);
+const char *kvi_geometry_wrong(const kvarc_geometry *geometry);
 
 /* Makes a copy with memory of its own, to be freed by kvi_geometry_free; after a failure *to is
  * empty. total_heads 0 becomes first_head + heads. Returns OK, MEM, MEMLIMIT. */
-KVI_SHARED kvarc_ret kvi_geometry_copy(kvarc_geometry *to, const struct kvi_alloc *alloc,
-                                       const kvarc_geometry *from);
+kvarc_ret kvi_geometry_copy(kvarc_geometry *to, const struct kvi_alloc *alloc,
+                            const kvarc_geometry *from);
 /* Frees a copy; *geometry is empty afterwards and may be freed again. */
-KVI_SHARED void kvi_geometry_free(kvarc_geometry *geometry, const struct kvi_alloc *alloc);
+void kvi_geometry_free(kvarc_geometry *geometry, const struct kvi_alloc *alloc);
 
 /* Appends a GEOMETRY content; geometry is a copy (total_heads set). Test out->failed afterwards. */
 void kvi_geometry_put(struct kvi_out *out, const kvarc_geometry *geometry);

@@ -10,7 +10,6 @@
 #include "kvarc.h"
 #include "util/alloc.h"
 #include "util/bytes.h"
-#include "util/shared.h"
 
 /* Most pairs of one identity. */
 enum { KVI_IDENTITY_PAIRS = 4096 };
@@ -27,13 +26,13 @@ struct kvi_identity {
 };
 
 /* Frees all pairs; the identity is empty afterwards. */
-KVI_SHARED void kvi_identity_free(struct kvi_identity *id, const struct kvi_alloc *alloc);
+void kvi_identity_free(struct kvi_identity *id, const struct kvi_alloc *alloc);
 /* The value of a key; NULL: it is absent. The identity owns the string. */
-KVI_SHARED const char *kvi_identity_get(const struct kvi_identity *id, const char *key);
+const char *kvi_identity_get(const struct kvi_identity *id, const char *key);
 /* Copies a pair in, replacing the value of its key. Returns OK, MEM, MEMLIMIT,
  * PROG (too many pairs or too long). */
-KVI_SHARED kvarc_ret kvi_identity_set(struct kvi_identity *id, const struct kvi_alloc *alloc,
-                                      const char *key, const char *value);
+kvarc_ret kvi_identity_set(struct kvi_identity *id, const struct kvi_alloc *alloc, const char *key,
+                           const char *value);
 /* Appends an IDENTITY content. Test out->failed afterwards. */
 void kvi_identity_put(struct kvi_out *out, const struct kvi_identity *id);
 /* Reads pairs as stored (n, at most max, then keys and values) from the front of in; *id is empty

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-libkvi_la_SOURCES += \
-	src/format/chain_value.c src/format/chain_value.h \
+libkvicommon_la_SOURCES += \
 	src/format/chunk_header.c src/format/chunk_header.h \
 	src/format/chunk_order.c src/format/chunk_order.h \
+	src/format/geometry_check.c src/format/geometry_check.h \
+	src/format/identity.c src/format/identity.h
+
+libkvi_la_SOURCES += \
+	src/format/chain_value.c src/format/chain_value.h \
 	src/format/codec_ids.c src/format/codec_ids.h \
 	src/format/commit.c src/format/commit.h \
 	src/format/content_digest.c src/format/content_digest.h \
@@ -12,9 +16,7 @@ libkvi_la_SOURCES += \
 	src/format/frame_index.c src/format/frame_index.h \
 	src/format/frame_input.c src/format/frame_input.h \
 	src/format/frame_walk.c src/format/frame_walk.h \
-	src/format/geometry_check.c src/format/geometry_check.h \
 	src/format/geometry_io.c \
-	src/format/identity.c src/format/identity.h \
 	src/format/isal_calls.c src/format/isal_calls.h \
 	src/format/levels.h \
 	src/format/packed.c src/format/packed.h \

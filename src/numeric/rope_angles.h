@@ -8,7 +8,6 @@
 #include <stdint.h>
 
 #include "kvarc.h"
-#include "util/shared.h"
 
 /* Tokens of a feature row: n_tokens rounded up to whole steps of 32. */
 static inline size_t kvi_padded_tokens(size_t n_tokens)
@@ -22,7 +21,7 @@ struct kvi_pair_rotation {
 	uint32_t angle;       /* angle in 1/4096 turns, rounded */
 };
 /* The rotation of a pair with frequency freq, as in kvarc_rope. */
-KVI_SHARED struct kvi_pair_rotation kvi_pair_rotation(uint64_t freq, int32_t position);
+struct kvi_pair_rotation kvi_pair_rotation(uint64_t freq, int32_t position);
 /* The class of a pair_rotation's angle (spec grid 2). */
 static inline uint8_t kvi_angle_class(uint32_t angle)
 {
@@ -67,12 +66,11 @@ bool kvi_token_turns_equal(const struct kvi_token_turns *turns, const kvarc_rope
                            const int32_t *positions, size_t n_tokens);
 
 /* Bytes of memory, 64-aligned, for kvi_rotations_make. */
-KVI_SHARED size_t kvi_rotations_bytes(size_t pairs, size_t n_tokens);
+size_t kvi_rotations_bytes(size_t pairs, size_t n_tokens);
 /* Fills *rotations for n_tokens positions under a RoPE; buffer: kvi_rotations_bytes, which
  * rotations points into. */
-KVI_SHARED void kvi_rotations_make(struct kvi_rotations *rotations, void *buffer,
-                                   const kvarc_rope *rope, const int32_t *positions,
-                                   size_t n_tokens);
+void kvi_rotations_make(struct kvi_rotations *rotations, void *buffer, const kvarc_rope *rope,
+                        const int32_t *positions, size_t n_tokens);
 /* Whether rotations is already what kvi_rotations_make would make. */
 bool kvi_rotations_equal(const struct kvi_rotations *rotations, const kvarc_rope *rope,
                          const int32_t *positions, size_t n_tokens);

@@ -8,7 +8,6 @@
 #include <stdint.h>
 
 #include "kvarc.h"
-#include "util/shared.h"
 
 #define KVI_MEMLIMIT_DEFAULT ((uint64_t)256 << 20)
 
@@ -28,17 +27,16 @@ struct kvi_alloc {
 };
 
 /* Starts an allocator; user may be NULL (malloc), limit 0 means the default. */
-KVI_SHARED void kvi_alloc_init(struct kvi_alloc *alloc, const kvarc_allocator *user,
-                               uint64_t limit);
+void kvi_alloc_init(struct kvi_alloc *alloc, const kvarc_allocator *user, uint64_t limit);
 /* Allocates memory, 64-byte aligned, not initialised. NULL on failure and for 0 bytes. */
-KVI_SHARED void *kvi_malloc(const struct kvi_alloc *a, size_t bytes);
+void *kvi_malloc(const struct kvi_alloc *a, size_t bytes);
 /* Allocates n * size zeroed bytes; NULL also where the product overflows. */
-KVI_SHARED void *kvi_calloc(const struct kvi_alloc *alloc, size_t n, size_t size);
+void *kvi_calloc(const struct kvi_alloc *alloc, size_t n, size_t size);
 /* Allocates n * size bytes, not initialised; NULL also where the product overflows. */
-KVI_SHARED void *kvi_array(const struct kvi_alloc *alloc, size_t n, size_t size);
+void *kvi_array(const struct kvi_alloc *alloc, size_t n, size_t size);
 /* Frees memory of these calls, also the block that *a is in. p NULL: nothing, whatever a is. */
-KVI_SHARED void kvi_free(const struct kvi_alloc *a, void *p);
+void kvi_free(const struct kvi_alloc *a, void *p);
 /* KVARC_MEMLIMIT if a request failed because of the limit, else KVARC_MEM. */
-KVI_SHARED kvarc_ret kvi_alloc_error(const struct kvi_alloc *alloc);
+kvarc_ret kvi_alloc_error(const struct kvi_alloc *alloc);
 
 #endif

@@ -4,7 +4,6 @@
 #define KVI_ARGUMENTS_H
 
 #include "kvarc.h"
-#include "util/shared.h"
 
 /*
  * Checks return OK or PROG; then *error (NULL: nothing) names the call and the member. A struct may
@@ -12,15 +11,15 @@
  */
 
 /* Whether all bytes are zero. */
-KVI_SHARED int kvi_all_zero(const void *p, size_t bytes);
+int kvi_all_zero(const void *p, size_t bytes);
 /* Checks that the reserved members of a struct, which `what` names, are zero. */
-KVI_SHARED kvarc_ret kvi_check_reserved(kvarc_error *error, const char *call, const char *what,
-                                        const void *reserved, size_t bytes);
+kvarc_ret kvi_check_reserved(kvarc_error *error, const char *call, const char *what,
+                             const void *reserved, size_t bytes);
 /* kvi_check_reserved for the member `reserved` of a struct. */
 #define KVI_CHECK_RESERVED(e, call, what, s) \
 	kvi_check_reserved(e, call, what, (s)->reserved, sizeof(s)->reserved)
 /* Checks common options, and the structs that they point to. */
-KVI_SHARED kvarc_ret kvi_check_common(const kvarc_common *common);
+kvarc_ret kvi_check_common(const kvarc_common *common);
 /* Checks a source that is read, or (memory) also one in memory; NULL is PROG. */
 kvarc_ret kvi_check_source(kvarc_error *error, const char *call, const kvarc_source *source,
                            int memory);
@@ -36,7 +35,7 @@ kvarc_ret kvi_check_view(kvarc_error *error, const char *call, const kvarc_view 
  * On failure *out is NULL and common->error is filled. Returns OK, MEM, MEMLIMIT, PROG (common
  * options).
  */
-KVI_SHARED kvarc_ret kvi_handle_new(void *out, size_t bytes, size_t at, const kvarc_common *common,
-                                    uint64_t limit);
+kvarc_ret kvi_handle_new(void *out, size_t bytes, size_t at, const kvarc_common *common,
+                         uint64_t limit);
 
 #endif

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "alloc.h"
-#include "util/shared.h"
 
 /* The little-endian number at p, which need not be aligned. */
 static inline uint16_t kvi_load16(const void *p)
@@ -102,13 +101,13 @@ struct kvi_out {
 };
 
 /* Starts an empty buffer that grows with alloc. */
-KVI_SHARED void kvi_out_init(struct kvi_out *out, const struct kvi_alloc *alloc);
+void kvi_out_init(struct kvi_out *out, const struct kvi_alloc *alloc);
 /* Frees the bytes; the buffer is empty then and may be used again. */
-KVI_SHARED void kvi_out_free(struct kvi_out *out);
+void kvi_out_free(struct kvi_out *out);
 /* Reserves n more bytes at out->p + out->n, NULL on failure. out->n is not advanced. */
 uint8_t *kvi_out_reserve(struct kvi_out *out, size_t n);
 /* Appends n bytes. */
-KVI_SHARED void kvi_put_bytes(struct kvi_out *out, const void *p, size_t n);
+void kvi_put_bytes(struct kvi_out *out, const void *p, size_t n);
 /* Append a number, little-endian. */
 void kvi_put8(struct kvi_out *out, uint8_t v);
 void kvi_put16(struct kvi_out *out, uint16_t v);

@@ -6,13 +6,12 @@
 #include <stdarg.h>
 
 #include "kvarc.h"
-#include "util/shared.h"
 
 /*
  * Fills *error, if error is not NULL, and returns code. The text says what happened, where, and
  * what to do next; it never holds bytes of a cache. Any thread, as long as error is its own.
  */
-KVI_SHARED kvarc_ret kvi_fail(kvarc_error *error, kvarc_ret code, const char *format, ...)
+kvarc_ret kvi_fail(kvarc_error *error, kvarc_ret code, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 /* kvi_fail for an error at a byte offset of the file, in the frame of a sequence number;
  * KVARC_UNKNOWN where one of them means nothing. */
@@ -23,7 +22,7 @@ kvarc_ret kvi_vfail(kvarc_error *error, kvarc_ret code, const char *format, va_l
 	__attribute__((format(printf, 3, 0)));
 /* Sets the reason in *error (NULL: nothing), which holds a failure, and returns ret:
  * return kvi_reason(error, KVARC_REASON_SALVAGE, kvi_fail(error, ...)); */
-KVI_SHARED kvarc_ret kvi_reason(kvarc_error *error, kvarc_reason reason, kvarc_ret ret);
+kvarc_ret kvi_reason(kvarc_error *error, kvarc_reason reason, kvarc_ret ret);
 /* Fails with GEOMETRY: there is no such track among n. */
 kvarc_ret kvi_fail_track(kvarc_error *error, uint32_t track, size_t n);
 
@@ -34,9 +33,8 @@ kvarc_ret kvi_fail_callback(kvarc_error *error, uint64_t offset, uint64_t frame,
 
 struct kvi_alloc;
 /* Fills *error, if error is not NULL, for a failed allocation of alloc. Returns MEM or MEMLIMIT. */
-KVI_SHARED kvarc_ret kvi_fail_alloc(kvarc_error *error, const struct kvi_alloc *alloc);
+kvarc_ret kvi_fail_alloc(kvarc_error *error, const struct kvi_alloc *alloc);
 /* Gives MEM and MEMLIMIT of calls that fill no error the text of kvi_fail_alloc; returns ret. */
-KVI_SHARED kvarc_ret kvi_fail_memory(kvarc_error *error, kvarc_ret ret,
-                                     const struct kvi_alloc *alloc);
+kvarc_ret kvi_fail_memory(kvarc_error *error, kvarc_ret ret, const struct kvi_alloc *alloc);
 
 #endif

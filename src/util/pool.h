@@ -7,7 +7,6 @@
 #include <stddef.h>
 
 #include "util/alloc.h"
-#include "util/shared.h"
 
 /* A job, part of the caller's own struct, which the caller keeps until the job is done. */
 struct kvi_job {
@@ -24,8 +23,7 @@ struct kvi_pool;
  * thread less than that is made; the caller runs jobs, too, while it waits for one. Only one thread
  * may submit and wait. Returns OK, MEM, MEMLIMIT; MEM too when the system gives no thread.
  */
-KVI_SHARED kvarc_ret kvi_pool_open(struct kvi_pool **pool, const struct kvi_alloc *alloc,
-                                   unsigned threads);
+kvarc_ret kvi_pool_open(struct kvi_pool **pool, const struct kvi_alloc *alloc, unsigned threads);
 /* kvi_pool_open for a caller that runs no jobs and is free to read and write meanwhile. All threads
  * are made, at least one; where the system gives none, jobs run in kvi_pool_submit. */
 kvarc_ret kvi_pool_open_beside(struct kvi_pool **pool, const struct kvi_alloc *alloc,
@@ -37,9 +35,9 @@ kvarc_ret kvi_pool_open_beside(struct kvi_pool **pool, const struct kvi_alloc *a
  */
 bool kvi_pool_inherited(const struct kvi_pool *pool);
 /* Waits for all jobs, joins, frees. NULL-safe. */
-KVI_SHARED void kvi_pool_close(struct kvi_pool *pool);
+void kvi_pool_close(struct kvi_pool *pool);
 /* Number of workers, the calling thread included where it runs jobs; at least 1. */
-KVI_SHARED unsigned kvi_pool_workers(const struct kvi_pool *pool);
+unsigned kvi_pool_workers(const struct kvi_pool *pool);
 /* The number of jobs on their way that keeps all workers busy while the caller does something else;
  * 1 where jobs run inside kvi_pool_submit. */
 unsigned kvi_pool_jobs(const struct kvi_pool *pool);

@@ -9,7 +9,6 @@
 #include <stddef.h>
 
 #include "kvarc.h"
-#include "shared.h"
 
 /* A call of a library, and its position in a table of pointers to functions. */
 struct kvi_library_call {
@@ -22,8 +21,8 @@ struct kvi_library_call {
  * thread. Returns the handle of dlopen, or NULL: dlerror() says why. *missing: NULL, or the name of
  * a call that the library does not have; the table is then not complete.
  */
-KVI_SHARED void *kvi_library_open(const char *file, const struct kvi_library_call *calls, size_t n,
-                                  void *table, const char **missing);
+void *kvi_library_open(const char *file, const struct kvi_library_call *calls, size_t n,
+                       void *table, const char **missing);
 
 /* The members of a table, which have the names of the calls, and its entries above. A header that
  * gives these names to the table's pointers must not do so where its table is filled, so it has the
@@ -49,7 +48,7 @@ struct kvi_library {
  * whether it can be used; else *error, which may be NULL, says what to do (OPTIONS); the next call
  * tries again.
  */
-KVI_SHARED bool kvi_library_ready(struct kvi_library *library, bool (*begin)(kvarc_error *error),
-                                  kvarc_error *error);
+bool kvi_library_ready(struct kvi_library *library, bool (*begin)(kvarc_error *error),
+                       kvarc_error *error);
 
 #endif

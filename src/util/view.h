@@ -4,7 +4,6 @@
 #define KVI_VIEW_H
 
 #include "kvarc.h"
-#include "util/shared.h"
 
 /* A block: n tokens from row on, channels [c0, c0 + nc) of the width, elements
  * of 1, 2 or 4 bytes; packed means token-major without gaps. */
@@ -14,12 +13,11 @@ struct kvi_view_block {
 };
 
 /* Copies the elements of a block from the view to packed memory. */
-KVI_SHARED void kvi_view_gather(const kvarc_view *view, const struct kvi_view_block *block,
-                                void *packed);
+void kvi_view_gather(const kvarc_view *view, const struct kvi_view_block *block, void *packed);
 /* The address of a block in the view if its elements are packed there, too; else NULL. */
 void *kvi_view_packed(const kvarc_view *view, const struct kvi_view_block *block);
 /* Copies the elements of a block from packed memory to the view. */
-KVI_SHARED void kvi_view_scatter(const kvarc_view *view, const struct kvi_view_block *block,
-                                 const void *packed);
+void kvi_view_scatter(const kvarc_view *view, const struct kvi_view_block *block,
+                      const void *packed);
 
 #endif

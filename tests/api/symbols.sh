@@ -48,17 +48,21 @@ for lib in kvarc tools store device; do
 	grep -v '^__\(asan\|ubsan\|tsan\|odr\)' "$tmp/exported" | diff "$tmp/wanted" - ||
 		fail "headers and private names (<) and $so (>) differ"
 done
-# The private names are what these libraries need of the codec, and no more.
-others='.libs/libkvitools.a .libs/libkvistore.a .libs/libkvidevice.a'
+# The private names are what these libraries need of the codec, and no more, and no more than they
+# were; each has its own copy of libkvicommon.
+most=98
+others='.libs/libkvitools.a .libs/libkvistore.a .libs/libkvidevice.a .libs/libkvicommon.a'
 if [ -e .libs/libkvitools.a ]; then
 	names() { $NM "$@" 2> /dev/null | awk '{print $NF}' | grep '^kvi_' | sort -u; }
-	# shellcheck disable=SC2086 # two files
+	# shellcheck disable=SC2086 # several files
 	names --defined-only -g $others > "$tmp/own"
 	# shellcheck disable=SC2086
 	names -u $others | comm -23 - "$tmp/own" > "$tmp/needed"
 	listed libkvarc kvi > "$tmp/private"
 	diff "$tmp/needed" "$tmp/private" ||
 		fail "what $others need (<) and the private node of libkvarc.map (>) differ"
+	[ "$(wc -l < "$tmp/private")" -le $most ] ||
+		fail "libkvarc.map has more than $most private names: is there a public call?"
 	grep -q "^KVARC_PRIVATE_$(sed -n 's/.*KVARC_VERSION_STRING "\(.*\)"/\1/p' \
 		"$srcdir/include/kvarc/base.h") {" "$srcdir/src/libkvarc.map" ||
 		fail "the private node of libkvarc.map names another version"
