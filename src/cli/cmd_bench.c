@@ -2,8 +2,6 @@
 /* cmd_bench.c - kvarc bench: speed and size, over links and disks */
 #include "config.h"
 
-#include "bench_cache.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -17,10 +15,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bench_device.h"
 #include "checked.h"
 #include "commands.h"
 #include "engine_files.h"
+#include "gpu.h"
 #include "infile.h"
 #include "library.h"
 #include "message.h"
@@ -30,6 +28,7 @@
 #include "readers.h"
 #include "report.h"
 #include "shape.h"
+#include "tiers.h"
 #include "units.h"
 
 /* ==== How fast the disk of a folder reads ==== */
@@ -122,6 +121,37 @@ static double disk_speed(const char *folder)
 /* ==== A cache held in memory, and one timed way through the library ==== */
 
 enum { PIECE_TOKENS = 256 };
+
+/* A cache in memory, its decoded copy and its archive. bench_cache_free releases everything. */
+struct bench_cache {
+	const kvarc_geometry *geometry; /* lives in the two handles below */
+	kvarc_import *im;
+	kvarc_reader *reader;
+	uint64_t *tokens; /* numbers of tokens, by track */
+	struct bench_tokens {
+		int32_t *ids, *positions; /* ids may be NULL */
+	} * of;                           /* tokens by track */
+	kvarc_view *views;                /* views by tensor, packed */
+	kvarc_view *decoded;              /* buffers for decoded elements, by tensor */
+	uint8_t *data, *decoded_data;
+	uint64_t raw_bytes, elements;
+	uint8_t *archive;
+	uint64_t archive_bytes, archive_capacity;
+	uint64_t held_bytes; /* bytes of data, decoded_data and archive together, at most */
+};
+
+/* Settings of a measurement, then its results (times in seconds). */
+struct bench_run {
+	int level;
+	const struct tier *tier;      /* NULL: the level's */
+	const kvarc_profile *profile; /* levels 2 to 7 */
+	uint32_t isa_mask;
+	const char *device; /* "cuda:0": coded there, and not by the threads; NULL */
+	unsigned threads;
+	double encode_seconds, decode_seconds; /* the fastest */
+	uint64_t memory_bytes;                 /* peak memory of the library, or of the GPU */
+	uint64_t chunks, host_chunks;          /* device: encoded; of these by the host */
+};
 
 /* An allocator that knows how much is held at most. */
 struct bench_counter {
@@ -383,57 +413,101 @@ static bool is_lossy(const struct bench_run *run)
 	return run->tier && run->tier->lossy.tier;
 }
 
-static kvarc_ret encode(struct bench_cache *cache, const kvarc_common *common,
-                        const struct bench_run *run)
+static int write_memory(void *opaque, const void *buf, size_t bytes, uint64_t offset)
+{
+	struct bench_cache *c = opaque;
+
+	if (offset > c->archive_capacity || bytes > c->archive_capacity - offset)
+		return -1;
+	memcpy(c->archive + offset, buf, bytes);
+	if (offset + bytes > c->archive_bytes)
+		c->archive_bytes = offset + bytes;
+	return 0;
+}
+
+/* Opens a writer of the archive; sink stays while it is open. */
+static kvarc_ret open_writer(struct bench_cache *cache, const kvarc_common *common,
+                             const struct bench_run *run, kvarc_sink *sink, kvarc_writer **w)
 {
 	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
-	const kvarc_sink sink = bench_cache_sink(cache);
-	kvarc_writer *w;
 	kvarc_ret ret;
 
+	cache->archive_bytes = 0;
+	*sink = (kvarc_sink){ .write = write_memory, .opaque = cache };
 	wo.common = *common;
 	wo.level = KVARC_LEVEL(run->level);
 	wo.profile = run->profile;
 	wo.lossy = is_lossy(run) ? &run->tier->lossy : NULL;
 	wo.predictor = models_given();
 	wo.predictor_name = models_name();
-	ret = kvarc_writer_open(&w, &sink, &wo);
-	if (ret == KVARC_OK)
-		ret = kvarc_writer_set_geometry(w, cache->geometry);
+	ret = kvarc_writer_open(w, sink, &wo);
+	return ret ? ret : kvarc_writer_set_geometry(*w, cache->geometry);
+}
+
+/* Closes it, or gives up after an error. */
+static kvarc_ret close_writer(kvarc_writer **w, kvarc_ret ret)
+{
+	if (!ret)
+		return kvarc_writer_close(w);
+	kvarc_writer_abort(w);
+	return ret;
+}
+
+static kvarc_ret open_archive(const struct bench_cache *cache, const kvarc_common *common,
+                              kvarc_reader **r)
+{
+	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
+	kvarc_source source = { .size = cache->archive_bytes, .memory = cache->archive };
+
+	ro.common = *common;
+	profiles_reader(&ro);
+	ro.predictor = models_given();
+	ro.flags = KVARC_READ_ALLOW_LOSSY; /* an archive of a tier of ours */
+	return kvarc_reader_open(r, &source, &ro);
+}
+
+static kvarc_ret encode(struct bench_cache *cache, const kvarc_common *common,
+                        const struct bench_run *run)
+{
+	kvarc_sink sink;
+	kvarc_writer *w;
+	kvarc_ret ret = open_writer(cache, common, run, &sink, &w);
+
 	for (size_t i = 0; i < cache->geometry->n_tracks && ret == KVARC_OK; i++) {
 		if (cache->tokens[i])
 			ret = kvarc_writer_append(w, (uint32_t)i, cache->tokens[i],
 			                          cache->of[i].ids, cache->of[i].positions,
 			                          cache->views);
 	}
-	if (ret == KVARC_OK)
-		return kvarc_writer_close(&w);
-	kvarc_writer_abort(&w);
-	return ret;
+	return close_writer(&w, ret);
 }
 
 static kvarc_ret decode(struct bench_cache *cache, const kvarc_common *common)
 {
-	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
-	kvarc_source source = { .size = cache->archive_bytes, .memory = cache->archive };
 	kvarc_reader *r;
-	kvarc_ret ret;
+	kvarc_ret ret = open_archive(cache, common, &r);
 
-	ro.common = *common;
-	profiles_reader(&ro);
-	ro.predictor = models_given();
-	ro.flags = KVARC_READ_ALLOW_LOSSY; /* an archive of a tier of ours */
-	ret = kvarc_reader_open(&r, &source, &ro);
 	if (ret == KVARC_OK)
 		read_elements(cache, r, cache->decoded, &ret);
 	kvarc_reader_close(&r);
 	return ret;
 }
 
-static void keep_fastest(double *best, double seconds)
+static void keep_fastest(double *best, double start)
 {
+	const double seconds = units_now() - start;
+
 	if (*best == 0 || seconds < *best)
 		*best = seconds;
+}
+
+static bool is_same(const struct bench_cache *cache, const char *file, const char *decoded)
+{
+	if (memcmp(cache->data, cache->decoded_data, cache->raw_bytes) == 0)
+		return true;
+	msg_error(file, "what %s differs from the input; this is a bug in kvarc, please report it",
+	          decoded);
+	return false;
 }
 
 /* Encodes and decodes once, and compares; records the fastest times in run. */
@@ -459,22 +533,19 @@ static bool bench_cache_run(struct bench_cache *cache, const struct work_options
 		common.memlimit = work->memlimit - cache->held_bytes;
 	start = units_now();
 	ret = encode(cache, &common, run);
-	keep_fastest(&run->encode_seconds, units_now() - start);
+	keep_fastest(&run->encode_seconds, start);
 	if (ret == KVARC_OK) {
 		memset(cache->decoded_data, 0, cache->raw_bytes);
 		start = units_now();
 		ret = decode(cache, &common);
-		keep_fastest(&run->decode_seconds, units_now() - start);
+		keep_fastest(&run->decode_seconds, start);
 	}
 	if (ret != KVARC_OK) {
 		library_error(file, ret, &error, NULL, NULL);
 		return false;
 	}
-	if (!is_lossy(run) && memcmp(cache->data, cache->decoded_data, cache->raw_bytes) != 0) {
-		msg_error(file, "what was decoded differs from the input; "
-		                "this is a bug in kvarc, please report it");
+	if (!is_lossy(run) && !is_same(cache, file, "was decoded"))
 		return false;
-	}
 	if (counter.peak > run->memory_bytes)
 		run->memory_bytes = counter.peak;
 	return true;
@@ -497,6 +568,169 @@ static void bench_cache_free(struct bench_cache *cache)
 	free(cache->decoded_data);
 	free(cache->archive);
 	memset(cache, 0, sizeof(*cache));
+}
+
+/* ==== A cache in the memory of a GPU, coded there ==== */
+
+/* A cache and its copies in the memory of the GPU. */
+struct device_cache {
+	struct bench_cache *c;
+	struct gpu *gpu;
+	struct gpu_memory from, to;
+	kvarc_device_view *views; /* one per tensor */
+	uint64_t chunks, host_chunks;
+};
+
+/* Sets the views to the tokens of a track from t0 on, in one of the copies. */
+static void set_views(struct device_cache *cache, const struct gpu_memory *memory, uint32_t track,
+                      uint64_t t0)
+{
+	const struct bench_cache *c = cache->c;
+	const kvarc_geometry *g = c->geometry;
+
+	for (size_t i = 0; i < g->n_tensors; i++) {
+		const kvarc_tensor *t = &g->tensors[i];
+		const kvarc_view *v = &c->views[i];
+		const uint64_t at = (uint64_t)((const uint8_t *)v->data - c->data);
+		const uint64_t row = t->track == track ? t0 * v->token_stride : 0;
+
+		cache->views[i] = (kvarc_device_view){
+			.base = memory->at + at + row,
+			.bytes = c->tokens[t->track] * v->token_stride - row,
+			.token_stride = v->token_stride,
+			.head_stride = (uint64_t)t->channels * v->elem_stride,
+			.elem_stride = v->elem_stride,
+		};
+	}
+}
+
+static kvarc_ret device_append(struct device_cache *cache, kvarc_writer *w, uint32_t track,
+                               uint64_t t0, uint64_t n)
+{
+	const struct bench_tokens *t = &cache->c->of[track];
+	kvarc_device_plan_info info;
+	kvarc_ret ret;
+
+	set_views(cache, &cache->from, track, t0);
+	ret = gpu_write(cache->gpu, w, track, n, t->ids ? t->ids + t0 : NULL, t->positions + t0,
+	                cache->views, &info);
+	cache->chunks += info.chunks;
+	cache->host_chunks += info.host_chunks;
+	return ret;
+}
+
+/* Appends all tokens of a track. */
+static kvarc_ret encode_track(struct device_cache *cache, kvarc_writer *w, uint32_t track)
+{
+	const uint64_t all = cache->c->tokens[track];
+	kvarc_ret ret = KVARC_OK;
+
+	for (uint64_t t = 0, n; t < all && !ret; t += n) {
+		n = gpu_batch(w, track, t, all - t);
+		ret = device_append(cache, w, track, t, n);
+	}
+	return ret;
+}
+
+/* Writes the archive. */
+static kvarc_ret device_encode(struct device_cache *cache, const kvarc_common *common,
+                               struct bench_run *run)
+{
+	struct bench_cache *c = cache->c;
+	kvarc_sink sink;
+	kvarc_writer *w;
+	kvarc_ret ret = open_writer(c, common, run, &sink, &w);
+	const double start = units_now();
+
+	cache->chunks = cache->host_chunks = 0;
+	for (uint32_t i = 0; i < c->geometry->n_tracks && !ret; i++)
+		ret = encode_track(cache, w, i);
+	ret = close_writer(&w, ret);
+	keep_fastest(&run->encode_seconds, start);
+	return ret;
+}
+
+static kvarc_ret device_decode(struct device_cache *cache, const kvarc_common *common)
+{
+	struct bench_cache *c = cache->c;
+	const uint64_t most = GPU_TOKENS;
+	kvarc_device_plan_info info;
+	kvarc_reader *r;
+	kvarc_ret ret = open_archive(c, common, &r);
+
+	for (uint32_t i = 0; i < c->geometry->n_tracks && !ret; i++) {
+		for (uint64_t t = 0, n; t < c->tokens[i] && !ret; t += n) {
+			n = c->tokens[i] - t < most ? c->tokens[i] - t : most;
+			const kvarc_range range = {
+				.track = i, .n_layers = UINT32_MAX, .t0 = t, .n = n
+			};
+			set_views(cache, &cache->to, i, t);
+			ret = gpu_read(cache->gpu, r, &range, cache->views, &info);
+		}
+	}
+	kvarc_reader_close(&r);
+	return ret;
+}
+
+static kvarc_ret measure(struct device_cache *cache, const kvarc_common *common,
+                         struct bench_run *run)
+{
+	struct bench_cache *c = cache->c;
+	struct gpu *g = cache->gpu;
+	double start;
+	kvarc_ret ret;
+
+	memset(c->decoded_data, 0, c->raw_bytes);
+	ret = gpu_reserve(g, &cache->from, c->raw_bytes);
+	if (!ret)
+		ret = gpu_reserve(g, &cache->to, c->raw_bytes);
+	if (!ret)
+		ret = kvarc_device_send(g->d, cache->from.at, c->data, c->raw_bytes, NULL);
+	if (!ret)
+		ret = kvarc_device_send(g->d, cache->to.at, c->decoded_data, c->raw_bytes, NULL);
+	if (ret)
+		return ret;
+	ret = device_encode(cache, common, run);
+	if (ret)
+		return ret;
+	start = units_now();
+	ret = device_decode(cache, common);
+	keep_fastest(&run->decode_seconds, start);
+	run->memory_bytes = cache->from.bytes + cache->to.bytes + g->staging.bytes + g->work.bytes +
+	                    g->status.bytes;
+	run->host_chunks = cache->host_chunks;
+	run->chunks = cache->chunks;
+	return ret ? ret
+	           : kvarc_device_fetch(g->d, c->decoded_data, cache->to.at, c->raw_bytes, NULL);
+}
+
+/*
+ * Encodes a cache from memory of the GPU, decodes it into that, and compares; records the fastest
+ * times, the memory of the GPU and the chunks of the host in run. false: a message was shown.
+ */
+static bool bench_device_run(struct bench_cache *cache, const struct work_options *work,
+                             const char *file, struct gpu *gpu, struct bench_run *run)
+{
+	struct device_cache x = { .c = cache, .gpu = gpu };
+	kvarc_common common;
+	kvarc_error error;
+	kvarc_ret ret;
+
+	library_common(work, &common, &error);
+	memset(&error, 0, sizeof(error));
+	memset(&gpu->error, 0, sizeof(gpu->error));
+	common.progress = NULL;
+	common.threads = run->threads;
+	x.views = calloc(cache->geometry->n_tensors, sizeof(*x.views));
+	ret = x.views ? measure(&x, &common, run) : KVARC_MEM;
+	free(x.views);
+	kvarc_device_free(gpu->d, x.from.at);
+	kvarc_device_free(gpu->d, x.to.at);
+	if (ret) {
+		library_error(file, ret, gpu->error.code ? &gpu->error : &error, NULL, NULL);
+		return false;
+	}
+	return is_same(cache, file, "the GPU decoded");
 }
 
 /* ==== Which level restores a cache soonest over a link or from a disk ==== */

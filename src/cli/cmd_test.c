@@ -42,41 +42,19 @@ static void device_test_close(void)
 	gpu_close(&test_gpu);
 }
 
-/* Brings the chunks of a plan to the GPU and decodes them there; their elements go nowhere. */
-static kvarc_ret run_plan(kvarc_device_plan *plan, size_t n_tensors, struct device_sum *sum)
-{
-	kvarc_device_plan_info info;
-	kvarc_ret ret = kvarc_device_plan_get_info(plan, &info);
-	if (ret || !info.chunks)
-		return ret;
-	kvarc_device_view *views = calloc(n_tensors, sizeof *views);
-	ret = views ? gpu_place(&test_gpu, plan, views, &info) : KVARC_MEM;
-	free(views);
-	if (!ret)
-		ret = gpu_decode(&test_gpu, plan, &info);
-	sum->chunks += info.chunks;
-	sum->host_chunks += info.host_chunks;
-	return ret;
-}
-
-static kvarc_ret run_range(kvarc_reader *r, const kvarc_range *range, struct device_sum *sum)
-{
-	kvarc_device_plan *p = NULL;
-	kvarc_ret ret = kvarc_device_plan_read(&p, test_gpu.d, r, range);
-	if (!ret)
-		ret = run_plan(p, kvarc_reader_geometry(r)->n_tensors, sum);
-	kvarc_device_plan_close(&p);
-	return ret;
-}
-
 /* Decodes all tracks of an archive on the GPU and compares the checks of their chunks. Without a
  * GPU it does nothing. error is that of r, and gets failures of the GPU, too. */
 static kvarc_ret device_test_run(kvarc_reader *r, kvarc_error *error, struct device_sum *sum)
 {
-	kvarc_ret ret = KVARC_OK;
+	kvarc_device_view *views; /* all zero: elements go nowhere */
+	kvarc_device_plan_info info;
+	kvarc_ret ret;
+
 	*sum = (struct device_sum){ 0 };
 	if (!test_gpu.d)
 		return KVARC_OK;
+	views = calloc(kvarc_reader_geometry(r)->n_tensors + 1, sizeof(*views));
+	ret = views ? KVARC_OK : KVARC_MEM;
 	sum->name = test_gpu.info.name;
 	memset(error, 0, sizeof *error);
 	for (uint32_t t = 0; t < kvarc_reader_geometry(r)->n_tracks && !ret; t++) {
@@ -86,9 +64,12 @@ static kvarc_ret device_test_run(kvarc_reader *r, kvarc_error *error, struct dev
 			const kvarc_range range = {
 				.track = t, .n_layers = UINT32_MAX, .t0 = at, .n = some
 			};
-			ret = run_range(r, &range, sum);
+			ret = gpu_read(&test_gpu, r, &range, views, &info);
+			sum->chunks += info.chunks;
+			sum->host_chunks += info.host_chunks;
 		}
 	}
+	free(views);
 	if (ret && test_gpu.error.code)
 		*error = test_gpu.error;
 	return ret;

@@ -72,8 +72,9 @@ uint64_t gpu_batch(const kvarc_writer *w, uint32_t track, uint64_t t0, uint64_t 
 	return n < most ? n : most;
 }
 
-kvarc_ret gpu_place(struct gpu *gpu, kvarc_device_plan *plan, const kvarc_device_view *views,
-                    kvarc_device_plan_info *info)
+/* Brings a plan's chunks, or parameters, to the GPU; info is that of the plan. */
+static kvarc_ret place(struct gpu *gpu, kvarc_device_plan *plan, const kvarc_device_view *views,
+                       kvarc_device_plan_info *info)
 {
 	kvarc_ret ret = kvarc_device_plan_get_info(plan, info);
 	if (!ret)
@@ -87,7 +88,9 @@ kvarc_ret gpu_place(struct gpu *gpu, kvarc_device_plan *plan, const kvarc_device
 	return ret ? ret : kvarc_device_place(plan, views, gpu->work.at, gpu->status.at, NULL);
 }
 
-kvarc_ret gpu_decode(struct gpu *gpu, kvarc_device_plan *plan, const kvarc_device_plan_info *info)
+/* Decodes a plan that is placed, and waits for its answers. */
+static kvarc_ret decode_plan(struct gpu *gpu, kvarc_device_plan *plan,
+                             const kvarc_device_plan_info *info)
 {
 	/* one byte more: a plan may have no chunks, and realloc to 0 bytes frees */
 	void *words = realloc(gpu->words, info->status_bytes + 1);
@@ -99,6 +102,45 @@ kvarc_ret gpu_decode(struct gpu *gpu, kvarc_device_plan *plan, const kvarc_devic
 	if (!ret)
 		ret = kvarc_device_fetch(gpu->d, words, gpu->status.at, info->status_bytes, NULL);
 	return ret ? ret : kvarc_device_plan_answer(plan, info->layer0, UINT32_MAX, words);
+}
+
+kvarc_ret gpu_write(struct gpu *gpu, kvarc_writer *w, uint32_t track, uint64_t n,
+                    const int32_t *ids, const int32_t *positions, const kvarc_device_view *views,
+                    kvarc_device_plan_info *info)
+{
+	kvarc_device_plan *p;
+	kvarc_ret ret = kvarc_device_plan_write(&p, gpu->d, w, track, n, ids, positions);
+
+	*info = (kvarc_device_plan_info){ 0 };
+	if (ret)
+		return ret;
+	ret = place(gpu, p, views, info);
+	if (!ret)
+		ret = kvarc_device_encode(p, info->layer0, UINT32_MAX, NULL);
+	if (!ret)
+		ret = kvarc_device_append(p, NULL);
+	if (!ret)
+		ret = kvarc_device_plan_get_info(p, info);
+	kvarc_device_plan_close(&p);
+	return ret;
+}
+
+kvarc_ret gpu_read(struct gpu *gpu, kvarc_reader *r, const kvarc_range *range,
+                   const kvarc_device_view *views, kvarc_device_plan_info *info)
+{
+	kvarc_device_plan *p;
+	kvarc_ret ret = kvarc_device_plan_read(&p, gpu->d, r, range);
+
+	*info = (kvarc_device_plan_info){ 0 };
+	if (ret)
+		return ret;
+	ret = kvarc_device_plan_get_info(p, info);
+	if (!ret && info->chunks)
+		ret = place(gpu, p, views, info);
+	if (!ret && info->chunks)
+		ret = decode_plan(gpu, p, info);
+	kvarc_device_plan_close(&p);
+	return ret;
 }
 
 /* ==== Pack --device and unpack --device: tokens of files on their way through a GPU ==== */
@@ -181,22 +223,11 @@ static kvarc_ret gpu_files_send(struct gpu_files *files, uint32_t track, uint64_
 static kvarc_ret append(struct gpu_files *files, kvarc_writer *w, uint32_t track, uint64_t n,
                         const int32_t *ids, const int32_t *positions)
 {
-	kvarc_device_plan_info info = { 0 };
-	kvarc_device_plan *p;
-	kvarc_ret ret = kvarc_device_plan_write(&p, files->gpu->d, w, track, n, ids, positions);
+	kvarc_device_plan_info info;
+	kvarc_ret ret = gpu_write(files->gpu, w, track, n, ids, positions, files->views, &info);
 
-	if (ret)
-		return ret;
-	ret = gpu_place(files->gpu, p, files->views, &info);
-	if (!ret)
-		ret = kvarc_device_encode(p, info.layer0, UINT32_MAX, NULL);
-	if (!ret)
-		ret = kvarc_device_append(p, NULL);
-	if (!ret)
-		ret = kvarc_device_plan_get_info(p, &info);
 	files->chunks += ret ? 0 : info.chunks;
 	files->host_chunks += ret ? 0 : info.host_chunks;
-	kvarc_device_plan_close(&p);
 	return ret;
 }
 
@@ -252,19 +283,10 @@ static kvarc_ret decode(struct gpu_files *files, kvarc_reader *r, const kvarc_ra
                         bool *any)
 {
 	kvarc_device_plan_info info = { 0 };
-	kvarc_device_plan *p;
 	kvarc_ret ret = make_views(files, range->track, range->n);
 
 	if (!ret)
-		ret = kvarc_device_plan_read(&p, files->gpu->d, r, range);
-	if (ret)
-		return ret;
-	ret = kvarc_device_plan_get_info(p, &info);
-	if (!ret && info.chunks)
-		ret = gpu_place(files->gpu, p, files->views, &info);
-	if (!ret && info.chunks)
-		ret = gpu_decode(files->gpu, p, &info);
-	kvarc_device_plan_close(&p);
+		ret = gpu_read(files->gpu, r, range, files->views, &info);
 	files->chunks += info.chunks;
 	files->host_chunks += info.host_chunks;
 	*any = info.chunks != 0;

@@ -39,12 +39,15 @@ void gpu_close(struct gpu *gpu);
 kvarc_ret gpu_reserve(struct gpu *gpu, struct gpu_memory *memory, uint64_t bytes);
 /* Number of the next n tokens of a track, from t0 on, that a plan that writes has at most. */
 uint64_t gpu_batch(const kvarc_writer *w, uint32_t track, uint64_t t0, uint64_t n);
-/* Brings a plan's chunks, or parameters, to the GPU; info is that of the plan. Returns as
- * kvarc_device_stage and kvarc_device_place do. */
-kvarc_ret gpu_place(struct gpu *gpu, kvarc_device_plan *plan, const kvarc_device_view *views,
+/* Encodes n tokens, whose elements are where views say, and appends them to an archive; the others
+ * as for kvarc_device_plan_write. *info: of the plan. Returns as the calls of kvarc/device.h. */
+kvarc_ret gpu_write(struct gpu *gpu, kvarc_writer *w, uint32_t track, uint64_t n,
+                    const int32_t *ids, const int32_t *positions, const kvarc_device_view *views,
                     kvarc_device_plan_info *info);
-/* Decodes a plan that is placed, and waits for its answers. Returns as kvarc_device_plan_answer. */
-kvarc_ret gpu_decode(struct gpu *gpu, kvarc_device_plan *plan, const kvarc_device_plan_info *info);
+/* Decodes a range to where views say, and waits for it. *info: of the plan; without chunks nothing
+ * was decoded. Returns as the calls of kvarc/device.h. */
+kvarc_ret gpu_read(struct gpu *gpu, kvarc_reader *r, const kvarc_range *range,
+                   const kvarc_device_view *views, kvarc_device_plan_info *info);
 
 /* ==== Pack --device and unpack --device: tokens of files on their way through a GPU ==== */
 

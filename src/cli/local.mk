@@ -7,7 +7,6 @@ kvarc_SOURCES = \
 	src/cli/commands.h \
 	src/cli/cmd_test.c \
 	src/cli/gpu.c src/cli/gpu.h \
-	src/cli/bench_device.c src/cli/bench_device.h \
 	src/cli/options.c src/cli/options.h \
 	src/cli/option_table.c src/cli/option_table.h \
 	src/cli/completions.c \
@@ -59,7 +58,6 @@ kvarc_SOURCES = \
 	src/cli/cmd_repair.c \
 	src/cli/secrets.c src/cli/secrets.h \
 	src/cli/cmd_train.c \
-	src/cli/bench_cache.c src/cli/bench_cache.h \
 	src/cli/cmd_bench.c \
 	src/cli/engine_files.c src/cli/engine_files.h \
 	src/cli/cmd_eval.c \
