@@ -116,9 +116,7 @@ static void report_one(const struct options *options, const char *path,
 
 static int is_profile_name(const struct dirent *dirent)
 {
-	size_t n = strlen(dirent->d_name);
-
-	return dirent->d_name[0] != '.' && n > 4 && strcmp(dirent->d_name + n - 4, ".kvp") == 0;
+	return dirent->d_name[0] != '.' && paths_ends_with(dirent->d_name, ".kvp");
 }
 
 /* Packed with this profile: it has the heads and RoPE of tensors that do not say them. NULL: a

@@ -189,7 +189,7 @@ static void session_save_slot(const struct options *options, struct store_access
 	one.slot_files = true;
 	if (open_access(&x, options) && save_slot(&x, &x.file, "save", &tokens)) {
 		if (tokens)
-			session_save_from(&one, access, name, x.file.path, x.server);
+			session_save(&one, access, name, x.file.path, x.server);
 		else
 			msg_error(x.server_shown,
 			          "slot %" PRIu64 " is empty: there is nothing to save",
@@ -525,7 +525,7 @@ static const char *operand(const struct options *options, size_t i)
 
 static void run_save(const struct options *options, struct store_access *access)
 {
-	session_save(options, access, operand(options, 0), operand(options, 1));
+	session_save(options, access, operand(options, 0), operand(options, 1), NULL);
 }
 
 static void run_load(const struct options *options, struct store_access *access)

@@ -401,23 +401,16 @@ static enum content look_into(const struct options *options, struct input *in, c
 }
 
 /* The next checkpoint of the archive of that name. false: a message was shown. */
-static bool append(const struct options *options, char *path, const char *name)
+static bool append(const struct options *options, char *path)
 {
 	struct options one = *options;
-	char *folder = options->output ? strdup(options->output) : paths_folder(path);
-	char *ending = malloc(strlen(name) + sizeof(".kva"));
-	char *archive = NULL;
-	char *files[2];
+	char *beside = paths_pack_target(path, NULL);
+	char *archive = beside && options->output ? paths_join(options->output, paths_base(beside))
+	                                          : NULL;
+	char *files[] = { options->output ? archive : beside, path };
 	const unsigned long errors = msg_errors();
 
-	if (folder && ending) {
-		strcpy(ending, name);
-		strcat(ending, ".kva");
-		archive = paths_join(folder, ending);
-	}
-	if (archive) {
-		files[0] = archive;
-		files[1] = path;
+	if (files[0]) {
 		one.files = files;
 		one.n_files = 2;
 		one.output = NULL;
@@ -427,8 +420,7 @@ static bool append(const struct options *options, char *path, const char *name)
 	} else {
 		msg_error(NULL, "out of memory");
 	}
-	free(folder);
-	free(ending);
+	free(beside);
 	free(archive);
 	return msg_errors() == errors;
 }
@@ -447,7 +439,7 @@ static bool save(struct watching *w, const char *path, const char *name)
 	if (dot && dot > session)
 		*dot = '\0';
 	if (session)
-		saved = session_save(&one, &w->store, session, path);
+		saved = session_save(&one, &w->store, session, path, NULL);
 	else
 		msg_error(NULL, "out of memory");
 	free(session);
@@ -473,7 +465,7 @@ static void take_open(struct watching *w, struct folder_file *file, struct input
 			msg_error(path, "not packed: %s", why);
 		break;
 	case CACHE:
-		packed = w->store.s ? save(w, path, file->name) : append(w->o, path, file->name);
+		packed = w->store.s ? save(w, path, file->name) : append(w->o, path);
 		if (packed && w->o->remove)
 			watch_remove(&seen, in);
 		msg_flush();

@@ -66,13 +66,6 @@ static bool holds_model(const char *folder)
 	       access(path, R_OK) == 0;
 }
 
-static bool is_gguf(const char *name)
-{
-	size_t n = strlen(name);
-
-	return n > 5 && strcmp(name + n - 5, ".gguf") == 0;
-}
-
 static int is_visible(const struct dirent *dirent)
 {
 	return dirent->d_name[0] != '.';
@@ -95,7 +88,7 @@ static void walk(const char *folder, unsigned depth)
 
 		if (path && stat(path, &st) == 0 && S_ISDIR(st.st_mode))
 			walk(path, depth + 1);
-		else if (path && S_ISREG(st.st_mode) && is_gguf(path))
+		else if (path && S_ISREG(st.st_mode) && paths_ends_with(path, ".gguf"))
 			add(strdup(path));
 		free(path);
 		free(entries[i]);

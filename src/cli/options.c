@@ -17,6 +17,7 @@
 #include "commands.h"
 #include "kvarc.h"
 #include "message.h"
+#include "paths.h"
 #include "units.h"
 #include "kvarc/store.h"
 
@@ -245,33 +246,30 @@ static bool breaks_level(const struct options *options, const struct level_rule 
 	        options->coding.level > r->max);
 }
 
-static int check(const char *broken_text)
-{
-	if (broken_text)
-		msg_usage("%s", broken_text);
-	return broken_text ? -1 : 0;
-}
-
-/* Checks which options may stand together, before any file is opened.
- * Returns 0, or -1 after a message. */
+/* Checks which options may stand together, before any file is opened. Returns 0, or -1 after a
+ * message. */
 static int options_check_rules(const struct options *options)
 {
-	const char *text = NULL;
-
-	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]) && !text; i++)
-		text = broken(options, &rules[i]) ? rules[i].text : NULL;
-	return check(text);
+	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
+		if (broken(options, &rules[i])) {
+			msg_usage("%s", rules[i].text);
+			return -1;
+		}
+	}
+	return 0;
 }
 
 /* Checks the levels that options need, after a level was chosen. Returns 0, or -1 after a
  * message. */
 static int options_check_levels(const struct options *options)
 {
-	const char *text = NULL;
-
-	for (size_t i = 0; i < sizeof(level_rules) / sizeof(level_rules[0]) && !text; i++)
-		text = breaks_level(options, &level_rules[i]) ? level_rules[i].text : NULL;
-	return check(text);
+	for (size_t i = 0; i < sizeof(level_rules) / sizeof(level_rules[0]); i++) {
+		if (breaks_level(options, &level_rules[i])) {
+			msg_usage("%s", level_rules[i].text);
+			return -1;
+		}
+	}
+	return 0;
 }
 
 /* ==== Prints help from the tables of verbs and options ==== */
@@ -498,13 +496,6 @@ static int short_options(struct options *options, int argc, char **argv, int *i)
 	return 0;
 }
 
-static bool is_archive_name(const char *name)
-{
-	size_t n = strlen(name);
-
-	return n > 4 && strcmp(name + n - 4, ".kva") == 0;
-}
-
 /* Options that stand where a verb belongs. */
 static int without_verb(int argc, char **argv)
 {
@@ -547,7 +538,7 @@ static int without_verb(int argc, char **argv)
 		msg_error(NULL, "unknown verb '%s'; did you mean 'kvarc %s'?", text, near);
 	else if (access(text, F_OK) == 0)
 		msg_error(NULL, "'%s' stands where a verb belongs; did you mean 'kvarc %s %s'?",
-		          text, is_archive_name(text) ? "unpack" : "pack", text);
+		          text, paths_ends_with(text, ".kva") ? "unpack" : "pack", text);
 	else
 		msg_error(NULL, "unknown verb '%s'; see 'kvarc help'", text);
 	return -1;

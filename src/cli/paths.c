@@ -100,6 +100,13 @@ const char *paths_base(const char *path)
 	return slash ? slash + 1 : path;
 }
 
+bool paths_ends_with(const char *path, const char *end)
+{
+	size_t n = strlen(path), bytes = strlen(end);
+
+	return n > bytes && strcmp(path + n - bytes, end) == 0;
+}
+
 char *paths_folder(const char *file)
 {
 	return strndup(file, (size_t)(paths_base(file) - file));
@@ -151,14 +158,13 @@ char *paths_pack_target(const char *file, const char *output)
 char *paths_stem(const char *file, const char *new_ending)
 {
 	const char *base = paths_base(file);
-	size_t n = strlen(base), e = strlen(ending);
-	bool has = n > e && strcmp(base + n - e, ending) == 0;
+	bool has = paths_ends_with(base, ending);
 
 	if (strcmp(file, "-") == 0)
 		return append("stdin", 5, *new_ending ? new_ending : ".out");
 	if (!has && !*new_ending)
 		new_ending = ".out";
-	return append(base, has ? n - e : n, new_ending);
+	return append(base, strlen(base) - (has ? strlen(ending) : 0), new_ending);
 }
 
 char *paths_of_user(const char *variable, const char *below_home, const char *name)

@@ -50,6 +50,8 @@ bool paths_have_models(const char *model, const struct verb *verb);
 bool paths_safe_name(const char *name);
 /* A relative path of safe components. */
 bool paths_safe_path(const char *path);
+/* Whether a path ends with this, behind at least one other character. */
+bool paths_ends_with(const char *path, const char *end);
 /* Part of a path behind the last slash. */
 const char *paths_base(const char *path);
 

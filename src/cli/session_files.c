@@ -183,13 +183,7 @@ static bool check_tokens(const struct import_options *import, struct store_acces
 }
 
 bool session_save(const struct options *options, struct store_access *access, const char *name,
-                  const char *file)
-{
-	return session_save_from(options, access, name, file, NULL);
-}
-
-bool session_save_from(const struct options *options, struct store_access *access, const char *name,
-                       const char *file, const kvarc_server *server)
+                  const char *file, const kvarc_server *server)
 {
 	kvarc_save_options so = KVARC_SAVE_OPTIONS_INIT;
 	struct session_input x;

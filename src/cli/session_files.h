@@ -11,16 +11,12 @@ bool session_is_version(const char *text);
 /* Splits "NAME@N": *name is allocated, *number 0 without "@N". false: a message was shown. */
 bool session_split(const char *text, char **name, uint64_t *number);
 
-/* Saves a file as the next version, and shows a report. false: nothing was saved, a message was
- * shown. */
+/* Saves a file as the next version, and shows a report. server: NULL, or the one that has written
+ * the file, which is recorded. false: nothing was saved, a message was shown. */
 bool session_save(const struct options *options, struct store_access *access, const char *name,
-                  const char *file);
+                  const char *file, const kvarc_server *server);
 /* Loads a version, "NAME[@N]", into the file of -o, and shows a report or a message. */
 void session_load(const struct options *options, struct store_access *access, const char *version);
-/* Saves a file that a server has written, as session_save does, and records its origin; server:
- * NULL or that server. */
-bool session_save_from(const struct options *options, struct store_access *access, const char *name,
-                       const char *file, const kvarc_server *server);
 /* Loads a version into a file, and reports nothing. false: a message was shown. */
 bool session_load_into(const struct options *options, struct store_access *access,
                        const char *version, const char *path);
