@@ -183,12 +183,12 @@ static kvarc_ret append(struct device_append *device_append)
 {
 	struct kvarc_device_plan *p = device_append->p;
 	const struct kvi_append_coder coder = { fetch, find, copy, device_append };
-	struct kvi_coded_taken taken;
+	struct kvi_accepted accepted;
 	p->appended = true;
 	kvarc_ret ret = kvi_writer_append_coded(p->w, p->range.track, p->tokens, p->ids,
-	                                        p->positions, &coder, &taken);
-	p->info.host_chunks = p->info.chunks - (uint32_t)taken.chunks;
-	p->info.file_bytes = taken.bytes;
+	                                        p->positions, &coder, &accepted);
+	p->info.host_chunks = p->info.chunks - (uint32_t)accepted.chunks;
+	p->info.file_bytes = accepted.bytes;
 	return ret;
 }
 

@@ -133,7 +133,7 @@ struct kvi_exp_job {
 	const uint8_t *tab, *top; /* rings of tab_steps */
 	size_t tab_steps;
 	const uint8_t *tab_tail, *top_tail;
-	/* tab << 11 | top, for kernels with kvi_coding_kernels.exp_gathers, which read nothing else. */
+	/* tab << 11 | top, for kernels with exp_gathers, which read nothing else. */
 	const uint16_t *lane, *lane_tail;
 	bool per_step;
 	/* Decoders that merge (kvi_exp_merges): signs and mantissas of the bf16 elements as

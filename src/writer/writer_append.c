@@ -74,9 +74,9 @@ static kvarc_ret flush_track(kvarc_writer *w, uint32_t track)
 	memcpy(s.ids, wait->ids, sizeof s.ids);
 	memcpy(s.positions, wait->positions, sizeof s.positions);
 	for (uint32_t i = 0; i < wait->n; i++)
-		wait->taken.from[i] = (uint32_t)t->n_submitted + i;
-	wait->taken.per_token = w->options.lossy && w->options.lossy->token_rate;
-	kvarc_ret ret = kvi_writer_segment(w, &s, &wait->taken, fetch_waiting, w);
+		wait->chosen.from[i] = (uint32_t)t->n_submitted + i;
+	wait->chosen.per_token = w->options.lossy && w->options.lossy->token_rate;
+	kvarc_ret ret = kvi_writer_segment(w, &s, &wait->chosen, fetch_waiting, w);
 	ret = kvi_writer_drain(w, ret);
 	t->n_submitted += wait->n;
 	wait->n = 0;
@@ -170,10 +170,10 @@ static kvarc_ret keep(kvarc_writer *w, struct append *append, uint32_t count)
 			return ret;
 	}
 	struct kvi_waiting *wait = t->waiting;
-	const struct kvi_fetching f = { append->fetch, append->opaque, &w->taken,
+	const struct kvi_fetching f = { append->fetch, append->opaque, &w->chosen,
 		                        append->t0 + append->done, count };
 	const struct append_taking to = { wait->ids + wait->n, wait->positions + wait->n,
-		                          w->taken.from, wait->taken.rate + wait->n };
+		                          w->chosen.from, wait->chosen.rate + wait->n };
 	size_t at = 0;
 	next_tokens(w, append, count, &to);
 	for (uint32_t i = w->order.first[append->track]; i < w->order.first[append->track + 1];
@@ -211,14 +211,14 @@ static kvarc_ret direct(kvarc_writer *w, struct append *append, uint32_t count)
 {
 	struct kvi_writer_track *t = &w->tracks[append->track];
 	struct kvi_segment s;
-	const struct append_taking to = { s.ids, s.positions, w->taken.from, w->taken.rate };
+	const struct append_taking to = { s.ids, s.positions, w->chosen.from, w->chosen.rate };
 	s.track = append->track;
 	s.t0 = t->n_submitted;
 	s.n = count;
 	s.has_ids = append->ids;
 	s.coded = false;
 	next_tokens(w, append, count, &to);
-	kvarc_ret ret = kvi_writer_segment(w, &s, &w->taken, append->fetch, append->opaque);
+	kvarc_ret ret = kvi_writer_segment(w, &s, &w->chosen, append->fetch, append->opaque);
 	t->n_submitted += count;
 	return ret;
 }
@@ -228,8 +228,8 @@ static void count_tokens(kvarc_writer *w, struct append *append)
 {
 	uint64_t elements = 0, bytes = 0;
 	append->left = append->n;
-	w->taken.per_token = w->options.lossy && w->options.lossy->token_rate;
-	if (!w->taken.per_token)
+	w->chosen.per_token = w->options.lossy && w->options.lossy->token_rate;
+	if (!w->chosen.per_token)
 		return;
 	for (uint64_t i = 0; i < append->n; i++)
 		append->left -= rate_at(w->options.lossy, append, i) == KVARC_LOSSY_DROP;
@@ -585,11 +585,11 @@ kvarc_ret kvarc_writer_append_stored(kvarc_writer *w, size_t n, const kvarc_stor
 /* Finds the end behind the first n tokens of a segment that this writer wrote; s: memory for it. */
 static kvarc_ret end_in_segment(struct kvi_writer_output *output,
                                 const struct kvi_writer_track *track,
-                                const struct kvi_kept_segment *segment, uint32_t n,
+                                const struct kvi_written_segment *segment, uint32_t n,
                                 struct kvi_segment *s, struct kvi_track_end *end)
 {
 	kvarc_ret ret = KVARC_OK;
-	if (!kvi_segment_parse(s, track->kept_contents.p + segment->at, segment->bytes))
+	if (!kvi_segment_parse(s, track->written_contents.p + segment->at, segment->bytes))
 		return kvi_fail(output->error, KVARC_DATA,
 		                "what was written is not valid: check this machine's memory");
 	end->position = (int64_t)s->positions[n - 1] + 1;
@@ -601,17 +601,18 @@ static kvarc_ret end_in_segment(struct kvi_writer_output *output,
 }
 
 /* Forgets the segments of this writer from token t0 on, and finds what its next token follows. */
-static kvarc_ret cut_kept(kvarc_writer *w, uint32_t track, uint64_t t0, struct kvi_track_end *end)
+static kvarc_ret cut_written(kvarc_writer *w, uint32_t track, uint64_t t0,
+                             struct kvi_track_end *end)
 {
 	struct kvi_writer_track *t = &w->tracks[track];
-	struct kvi_kept_segment *k = NULL;
-	while (t->kept.n &&
-	       (k = KVI_LIST(struct kvi_kept_segment, t->kept, t->kept.n - 1))->t0 >= t0) {
-		t->kept_contents.n = k->at;
-		t->kept.n--;
+	struct kvi_written_segment *k = NULL;
+	while (t->written.n &&
+	       (k = KVI_LIST(struct kvi_written_segment, t->written, t->written.n - 1))->t0 >= t0) {
+		t->written_contents.n = k->at;
+		t->written.n--;
 	}
 	*end = (struct kvi_track_end){ 0 };
-	if (!t->kept.n)
+	if (!t->written.n)
 		return w->archive ? kvi_reader_track_end(w->archive, track, t0, end) : KVARC_OK;
 	struct kvi_segment *s = kvi_malloc(&w->alloc, sizeof *s);
 	if (!s)
@@ -643,7 +644,7 @@ static kvarc_ret rewind_track(kvarc_writer *w, uint32_t track, uint64_t t0)
 	t->n_appended = t->n_total = t0;
 	if (cut_waiting(t, t0))
 		return KVARC_OK;
-	kvarc_ret ret = cut_kept(w, track, t0, &end);
+	kvarc_ret ret = cut_written(w, track, t0, &end);
 	t->n_written = t->n_submitted = t0;
 	t->next_position = end.position;
 	t->wants_positions = end.no_position;

@@ -86,14 +86,14 @@ kvarc_ret kvi_writer_plan_append(kvarc_writer *w, uint32_t track, uint64_t n,
 
 kvarc_ret kvi_writer_append_coded(kvarc_writer *w, uint32_t track, uint64_t n, const int32_t *ids,
                                   const int32_t *positions, const struct kvi_append_coder *coder,
-                                  struct kvi_coded_taken *taken)
+                                  struct kvi_accepted *accepted)
 {
 	w->other.coder = coder;
 	w->other.t0 = kvarc_writer_tokens(w, track);
-	w->other.taken = (struct kvi_coded_taken){ 0 };
+	w->other.accepted = (struct kvi_accepted){ 0 };
 	kvarc_ret ret = kvarc_writer_append_fetch(w, track, n, ids, positions, coder->fetch,
 	                                          coder->opaque);
-	*taken = w->other.taken;
+	*accepted = w->other.accepted;
 	w->other.coder = NULL;
 	return ret;
 }

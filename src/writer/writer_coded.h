@@ -69,17 +69,17 @@ struct kvi_append_coder {
 };
 
 /* Number of chunks whose payloads were accepted, and their bytes, headers included. */
-struct kvi_coded_taken {
+struct kvi_accepted {
 	uint64_t chunks, bytes;
 };
 /*
  * As kvarc_writer_append_fetch, with payloads of another encoder. A payload is accepted where its
  * parameters are in force and still fit, and it is small enough; the archive is then equal to that
- * of kvarc_writer_append_fetch. *taken: the accepted chunks.
+ * of kvarc_writer_append_fetch. *accepted: the accepted chunks.
  */
 KVI_SHARED kvarc_ret kvi_writer_append_coded(kvarc_writer *w, uint32_t track, uint64_t n,
                                              const int32_t *ids, const int32_t *positions,
                                              const struct kvi_append_coder *coder,
-                                             struct kvi_coded_taken *taken);
+                                             struct kvi_accepted *accepted);
 
 #endif

@@ -175,8 +175,8 @@ void kvarc_writer_abort(kvarc_writer **out)
 	for (size_t i = 0; w->tracks && i < w->geometry.n_tracks; i++) {
 		kvi_token_coder_close(w->tracks[i].ids);
 		kvi_prediction_close(w->tracks[i].prediction);
-		kvi_free(&w->alloc, w->tracks[i].kept.p);
-		kvi_out_free(&w->tracks[i].kept_contents);
+		kvi_free(&w->alloc, w->tracks[i].written.p);
+		kvi_out_free(&w->tracks[i].written_contents);
 	}
 	for (size_t i = 0; w->groups && i < w->n_groups; i++)
 		kvi_params_free(w->groups[i].params);
@@ -248,7 +248,7 @@ static kvarc_ret make_tracks(kvarc_writer *w)
 	if (!w->tracks || !w->tokens)
 		return kvi_fail_alloc(w->error, &w->alloc);
 	for (uint32_t i = 0; i < n; i++) {
-		kvi_out_init(&w->tracks[i].kept_contents, &w->alloc);
+		kvi_out_init(&w->tracks[i].written_contents, &w->alloc);
 		w->tracks[i].segment_tokens = track_tokens(w, i);
 		w->tracks[i].first_group = groups;
 		groups = cut_groups(w, i, groups, NULL);

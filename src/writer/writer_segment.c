@@ -62,7 +62,7 @@ _Static_assert((int)KVI_ENCODED_FRONT >= (int)KVI_CHUNK_PAYLOAD_AT &&
                "a frame fits around a payload");
 
 /* Elements of a state, in a chunk that others may refer to; sequence 0: it is not known. */
-struct kvi_kept_state {
+struct kvi_earlier_state {
 	uint64_t t0, sequence, offset;
 	uint32_t n;
 	uint8_t *elements;
@@ -79,7 +79,8 @@ struct kvi_encode_job {
 	struct kvi_prediction *prediction;  /* NULL: no model predicts it */
 	kvarc_fetch fetch;
 	void *fetch_opaque;
-	struct kvi_kept_state before; /* the state that it may refer to; without elements: none */
+	struct kvi_earlier_state
+		before; /* the state that it may refer to; without elements: none */
 	/* out */
 	kvarc_ret ret;
 	kvarc_error error;
@@ -123,10 +124,11 @@ static bool keeps_states(const kvarc_writer *w, const struct kvi_group *group)
 	       (t->kind == KVARC_CONV_STATE || t->kind == KVARC_RECURRENT_STATE);
 }
 
-static struct kvi_kept_state *find(const struct kvi_group *group, const struct kvi_segment *segment)
+static struct kvi_earlier_state *find(const struct kvi_group *group,
+                                      const struct kvi_segment *segment)
 {
 	for (size_t i = 0; i < group->states.n; i++) {
-		struct kvi_kept_state *k = KVI_LIST(struct kvi_kept_state, group->states, i);
+		struct kvi_earlier_state *k = KVI_LIST(struct kvi_earlier_state, group->states, i);
 		if (k->t0 == segment->t0 && k->n == segment->n)
 			return k;
 	}
@@ -135,11 +137,11 @@ static struct kvi_kept_state *find(const struct kvi_group *group, const struct k
 
 /* An entry with memory for elements; NULL in *out where copies may take no more. */
 static kvarc_ret add(kvarc_writer *w, struct kvi_group *group, const struct kvi_segment *segment,
-                     uint32_t bytes, struct kvi_kept_state **out)
+                     uint32_t bytes, struct kvi_earlier_state **out)
 {
-	struct kvi_kept_state *k = find(group, segment);
+	struct kvi_earlier_state *k = find(group, segment);
 	*out = NULL;
-	if (!k && bytes > w->alloc.limit / SHARE - w->earlier.kept_bytes)
+	if (!k && bytes > w->alloc.limit / SHARE - w->earlier.state_bytes)
 		return KVARC_OK;
 	if (!k) {
 		uint8_t *elements = kvi_malloc(&w->alloc, bytes);
@@ -148,10 +150,10 @@ static kvarc_ret add(kvarc_writer *w, struct kvi_group *group, const struct kvi_
 			kvi_free(&w->alloc, elements);
 			return kvi_fail_alloc(w->error, &w->alloc);
 		}
-		*k = (struct kvi_kept_state){ .t0 = segment->t0,
-			                      .n = segment->n,
-			                      .elements = elements };
-		w->earlier.kept_bytes += bytes;
+		*k = (struct kvi_earlier_state){ .t0 = segment->t0,
+			                         .n = segment->n,
+			                         .elements = elements };
+		w->earlier.state_bytes += bytes;
 	}
 	*out = k;
 	return KVARC_OK;
@@ -166,7 +168,7 @@ static kvarc_ret take(kvarc_writer *w, struct kvi_group *group, const struct kvi
 	                       (uint32_t)kvarc_dtype_bytes(t->dtype);
 	struct kvi_buffer buffer = { NULL, 0 };
 	struct kvi_coder *coder = NULL;
-	struct kvi_kept_state *k = NULL;
+	struct kvi_earlier_state *k = NULL;
 	struct kvi_frame f;
 	kvarc_error e;
 	if (!r)
@@ -219,14 +221,14 @@ static void link_states(kvarc_writer *w)
  * No job has the group; jobs of other tracks have ended, as an append is for one. Returns OK, MEM,
  * MEMLIMIT, IO. */
 static kvarc_ret reference(kvarc_writer *w, struct kvi_group *group,
-                           const struct kvi_segment *segment, struct kvi_kept_state *state)
+                           const struct kvi_segment *segment, struct kvi_earlier_state *state)
 {
-	*state = (struct kvi_kept_state){ 0 };
+	*state = (struct kvi_earlier_state){ 0 };
 	if (!keeps_states(w, group))
 		return KVARC_OK;
 	kvarc_ret ret = find(group, segment) ? KVARC_OK : take(w, group, segment);
 	for (; group && !state->elements; group = group->like) {
-		const struct kvi_kept_state *k = find(group, segment);
+		const struct kvi_earlier_state *k = find(group, segment);
 		if (k && k->sequence)
 			*state = *k;
 	}
@@ -238,7 +240,7 @@ static kvarc_ret reference(kvarc_writer *w, struct kvi_group *group,
 static kvarc_ret keep_state(struct kvi_encode_job *job, uint64_t sequence, uint64_t offset)
 {
 	kvarc_writer *w = job->w;
-	struct kvi_kept_state *k = NULL;
+	struct kvi_earlier_state *k = NULL;
 	if (!keeps_states(w, job->group) || job->coded.refers ||
 	    !kvi_state_may_refer(job->coded.codec))
 		return KVARC_OK;
@@ -257,7 +259,7 @@ static void free_states(kvarc_writer *w)
 	for (size_t i = 0; w->groups && i < w->n_groups; i++) {
 		struct kvi_list *l = &w->groups[i].states;
 		for (size_t k = 0; k < l->n; k++)
-			kvi_free(&w->alloc, KVI_LIST(struct kvi_kept_state, *l, k)->elements);
+			kvi_free(&w->alloc, KVI_LIST(struct kvi_earlier_state, *l, k)->elements);
 		kvi_free(&w->alloc, l->p);
 	}
 }
@@ -281,7 +283,7 @@ static struct kvi_encode_request request_of(const struct kvi_encode_job *job)
 {
 	const kvarc_writer *w = job->w;
 	const kvarc_tensor *t = &w->geometry.tensors[job->group->tensor];
-	const struct kvi_taken *taken = &job->segment->taken;
+	const struct kvi_chosen_tokens *chosen = &job->segment->chosen;
 	return (struct kvi_encode_request){ .chunk = chunk_of(job),
 		                            .kind = t->kind,
 		                            .level = w->options.level,
@@ -291,17 +293,17 @@ static struct kvi_encode_request request_of(const struct kvi_encode_job *job)
 		                            .before_offset = job->before.offset,
 		                            .t0 = job->segment->s.t0,
 		                            .end = w->tracks[t->track].n_total,
-		                            .token_rate = taken->per_token ? taken->rate : NULL };
+		                            .token_rate = chosen->per_token ? chosen->rate : NULL };
 }
 
 int kvi_writer_fetch(const kvarc_geometry *geometry, const struct kvi_fetching *fetching,
                      uint32_t tensor, uint32_t head, uint32_t heads, uint8_t *dst)
 {
 	const kvarc_tensor *t = &geometry->tensors[tensor];
-	const uint32_t *from = fetching->taken->from;
+	const uint32_t *from = fetching->chosen->from;
 	size_t row = (size_t)heads * t->channels * kvarc_dtype_bytes(t->dtype);
 	uint32_t n;
-	if (!fetching->taken->per_token)
+	if (!fetching->chosen->per_token)
 		return fetching->fetch(fetching->opaque, tensor, head, heads, fetching->t0,
 		                       fetching->n, dst);
 	/* Runs of tokens between those that are left out. */
@@ -461,7 +463,7 @@ static kvarc_ret code(struct kvi_encode_job *job, struct kvi_coder *coder,
 static void get_elements(struct kvi_encode_job *job)
 {
 	const struct kvi_segment *s = &job->segment->s;
-	const struct kvi_fetching f = { job->fetch, job->fetch_opaque, &job->segment->taken, s->t0,
+	const struct kvi_fetching f = { job->fetch, job->fetch_opaque, &job->segment->chosen, s->t0,
 		                        s->n };
 	const struct kvi_chunk chunk = chunk_of(job);
 	job->ret = KVARC_OK;
@@ -686,8 +688,8 @@ static void count_given(const struct kvi_encode_job *job)
 	if (!job->given)
 		return;
 	job->w->other.verified |= job->verifies;
-	job->w->other.taken.chunks++;
-	job->w->other.taken.bytes += KVI_CHUNK_HEADER_BYTES + job->coded.payload_bytes;
+	job->w->other.accepted.chunks++;
+	job->w->other.accepted.bytes += KVI_CHUNK_HEADER_BYTES + job->coded.payload_bytes;
 }
 
 static kvarc_ret write_chunk(struct kvi_encode_job *job)
@@ -901,7 +903,7 @@ static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *segment, struc
 		if (ret)
 			return ret;
 	}
-	struct kvi_kept_state before;
+	struct kvi_earlier_state before;
 	kvarc_ret ret = reference(w, group, &segment->s, &before);
 	if (ret)
 		return ret;
@@ -970,7 +972,8 @@ static kvarc_ret code_ids(kvarc_writer *w, struct kvi_segment *segment)
 }
 
 kvarc_ret kvi_writer_segment(kvarc_writer *w, const struct kvi_segment *segment,
-                             const struct kvi_taken *taken, kvarc_fetch fetch, void *opaque)
+                             const struct kvi_chosen_tokens *chosen, kvarc_fetch fetch,
+                             void *opaque)
 {
 	const struct kvi_writer_track *t = &w->tracks[segment->track];
 	struct kvi_open_segment *s = &w->workers.segments[w->workers.next_segment];
@@ -981,7 +984,7 @@ kvarc_ret kvi_writer_segment(kvarc_writer *w, const struct kvi_segment *segment,
 	if (ret)
 		return ret;
 	s->s = *segment;
-	s->taken = *taken;
+	s->chosen = *chosen;
 	s->begun = false;
 	s->verifies = w->options.flags & KVARC_WRITE_VERIFY ||
 	              (w->other.coder && !w->other.verified);
@@ -1103,13 +1106,13 @@ kvarc_ret kvi_writer_keep_segment(kvarc_writer *w, const struct kvi_segment *seg
 	struct kvi_writer_track *t = &w->tracks[segment->track];
 	if (w->options.flags & KVARC_WRITE_STREAMABLE)
 		return KVARC_OK;
-	struct kvi_kept_segment *k = kvi_list_add(&t->kept, &w->alloc, sizeof *k);
+	struct kvi_written_segment *k = kvi_list_add(&t->written, &w->alloc, sizeof *k);
 	if (!k)
 		return kvi_fail_alloc(w->error, &w->alloc);
-	*k = (struct kvi_kept_segment){ segment->t0, segment->n, before, t->kept_contents.n,
-		                        w->out.content.n };
-	kvi_put_bytes(&t->kept_contents, w->out.content.p, w->out.content.n);
-	return t->kept_contents.failed ? kvi_fail_alloc(w->error, &w->alloc) : KVARC_OK;
+	*k = (struct kvi_written_segment){ segment->t0, segment->n, before, t->written_contents.n,
+		                           w->out.content.n };
+	kvi_put_bytes(&t->written_contents, w->out.content.p, w->out.content.n);
+	return t->written_contents.failed ? kvi_fail_alloc(w->error, &w->alloc) : KVARC_OK;
 }
 
 /* ==== Segments of another archive, whose chunks are written as they are ==== */

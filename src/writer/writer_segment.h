@@ -42,7 +42,7 @@ void kvi_repeat_add(struct kvi_repeat_table *table, const struct kvi_repeat *r);
 /* ==== Segments: chunks encoded by workers, and written in order ==== */
 
 /* The tokens of a segment as a tier has left them. */
-struct kvi_taken {
+struct kvi_chosen_tokens {
 	bool per_token;                    /* rates differ by token or tokens are dropped */
 	uint32_t from[KVI_SEGMENT_TOKENS]; /* index of each token for fetch */
 	int16_t rate[KVI_SEGMENT_TOKENS];
@@ -51,7 +51,7 @@ struct kvi_taken {
 /* A segment whose chunks are encoded, or written. */
 struct kvi_open_segment {
 	struct kvi_segment s;
-	struct kvi_taken taken;
+	struct kvi_chosen_tokens chosen;
 	struct kvi_feature_table *features; /* NULL: no tensor has a model */
 	uint32_t left;                      /* number of chunks that are not written yet */
 	bool begun;                         /* the SEGMENT frame is written, as s.sequence */
@@ -62,7 +62,7 @@ struct kvi_open_segment {
 struct kvi_fetching {
 	kvarc_fetch fetch;
 	void *opaque;
-	const struct kvi_taken *taken; /* per_token, or tokens are t0 and those after it */
+	const struct kvi_chosen_tokens *chosen; /* per_token, or tokens are t0 and those after it */
 	uint64_t t0;
 	uint32_t n;
 };
@@ -79,9 +79,10 @@ kvarc_ret kvi_writer_start(kvarc_writer *w);
 /* Ends the pool, and frees coders, jobs and states; no job runs any more. */
 void kvi_writer_free_workers(kvarc_writer *w);
 /* Begins to encode a segment; it and its commit are written by later calls,
- * kvi_writer_drain at the latest, until when fetch is called. segment and taken are copied. */
+ * kvi_writer_drain at the latest, until when fetch is called. segment and chosen are copied. */
 kvarc_ret kvi_writer_segment(kvarc_writer *w, const struct kvi_segment *segment,
-                             const struct kvi_taken *taken, kvarc_fetch fetch, void *opaque);
+                             const struct kvi_chosen_tokens *chosen, kvarc_fetch fetch,
+                             void *opaque);
 /* Writes the chunks of all jobs, or drops them after a failure ret. */
 kvarc_ret kvi_writer_drain(kvarc_writer *w, kvarc_ret ret);
 

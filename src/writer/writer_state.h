@@ -33,7 +33,7 @@ struct kvi_group {
 	uint64_t params_sequence;
 	struct kvi_params *params;
 	bool busy;              /* a job has it */
-	struct kvi_list states; /* struct kvi_kept_state: later checkpoints may refer to them */
+	struct kvi_list states; /* struct kvi_earlier_state: later checkpoints may refer to them */
 	struct kvi_group *like; /* group of the same state on an earlier track, NULL: none */
 };
 
@@ -41,18 +41,18 @@ struct kvi_group {
 struct kvi_waiting {
 	uint32_t n;
 	bool has_ids;
-	struct kvi_taken taken;
+	struct kvi_chosen_tokens chosen;
 	int32_t ids[KVI_SEGMENT_TOKENS];
 	int32_t positions[KVI_SEGMENT_TOKENS];
 	uint8_t *data; /* the track's tensors in file order, each packed */
 };
 
 /* A segment that this writer wrote, with the tokens that are left of it. */
-struct kvi_kept_segment {
+struct kvi_written_segment {
 	uint64_t t0;
 	uint32_t n;
 	struct kvi_chain before; /* chain value of the tokens before it */
-	size_t at, bytes;        /* position of its content in kept_contents */
+	size_t at, bytes;        /* position of its content in written_contents */
 };
 
 /* The state of a track. Counts are tokens from the first one of the track. */
@@ -68,8 +68,8 @@ struct kvi_writer_track {
 	bool wants_positions;   /* next_position is not known */
 	struct kvi_chain chain; /* chain value of the written tokens */
 	/* Segments for rewinds: those that this writer wrote and that are left, in order. */
-	struct kvi_list kept; /* struct kvi_kept_segment */
-	struct kvi_out kept_contents;
+	struct kvi_list written; /* struct kvi_written_segment */
+	struct kvi_out written_contents;
 	uint32_t segment_tokens;
 	uint32_t first_group, end_group;
 	struct kvi_waiting *waiting;       /* NULL until needed */
@@ -120,7 +120,7 @@ struct kvi_writer_predictor {
 /* Chunks that were written, for later ones that repeat them or refer to them. */
 struct kvi_writer_earlier {
 	struct kvi_repeat_table *repeats; /* NULL: nothing is repeated */
-	uint64_t kept_bytes;              /* bytes of the states of all groups */
+	uint64_t state_bytes;             /* bytes of the states of all groups */
 	bool segment_repeats;             /* a chunk of the current segment repeats another */
 };
 
@@ -141,7 +141,7 @@ struct kvi_writer_other {
 	const struct kvi_append_coder *coder; /* NULL: none */
 	bool verified; /* a segment with payloads of such an encoder was verified */
 	uint64_t t0;   /* first token of that append */
-	struct kvi_coded_taken taken;
+	struct kvi_accepted accepted;
 };
 
 /* A writer. One thread uses it at a time; its jobs use what is marked as theirs. */
@@ -160,8 +160,8 @@ struct kvarc_writer {
 	struct kvi_identity identity;  /* all pairs written */
 	struct kvi_h128 geometry_hash; /* hash of the content of GEOMETRY */
 	struct kvi_writer_track *tracks;
-	struct kvi_taken taken; /* tokens of the current append */
-	uint64_t *tokens;       /* for commits */
+	struct kvi_chosen_tokens chosen; /* tokens of the current append */
+	uint64_t *tokens;                /* for commits */
 	struct kvi_group *groups;
 	size_t n_groups;
 	uint32_t chunk_max;           /* raw bytes of the largest chunk */
