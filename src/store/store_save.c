@@ -14,7 +14,6 @@
 #include "util/arguments.h"
 #include "util/bytes.h"
 #include "kvarc.h"
-#include "store/store_state.h"
 #include "store/veil.h"
 #include "util/list.h"
 
