@@ -493,10 +493,8 @@ static kvarc_ret decode(struct bench_cache *cache, const kvarc_common *common)
 	return ret;
 }
 
-static void keep_fastest(double *best, double start)
+static void keep_fastest(double *best, double seconds)
 {
-	const double seconds = units_now() - start;
-
 	if (*best == 0 || seconds < *best)
 		*best = seconds;
 }
@@ -533,12 +531,12 @@ static bool bench_cache_run(struct bench_cache *cache, const struct work_options
 		common.memlimit = work->memlimit - cache->held_bytes;
 	start = units_now();
 	ret = encode(cache, &common, run);
-	keep_fastest(&run->encode_seconds, start);
+	keep_fastest(&run->encode_seconds, units_now() - start);
 	if (ret == KVARC_OK) {
 		memset(cache->decoded_data, 0, cache->raw_bytes);
 		start = units_now();
 		ret = decode(cache, &common);
-		keep_fastest(&run->decode_seconds, start);
+		keep_fastest(&run->decode_seconds, units_now() - start);
 	}
 	if (ret != KVARC_OK) {
 		library_error(file, ret, &error, NULL, NULL);
@@ -604,6 +602,7 @@ static void set_views(struct device_cache *cache, const struct gpu_memory *memor
 	}
 }
 
+/* Encodes tokens t0 to t0 + n - 1 of a track from the GPU and appends them. */
 static kvarc_ret device_append(struct device_cache *cache, kvarc_writer *w, uint32_t track,
                                uint64_t t0, uint64_t n)
 {
@@ -614,8 +613,8 @@ static kvarc_ret device_append(struct device_cache *cache, kvarc_writer *w, uint
 	set_views(cache, &cache->from, track, t0);
 	ret = gpu_write(cache->gpu, w, track, n, t->ids ? t->ids + t0 : NULL, t->positions + t0,
 	                cache->views, &info);
-	cache->chunks += info.chunks;
-	cache->host_chunks += info.host_chunks;
+	cache->chunks += ret ? 0 : info.chunks;
+	cache->host_chunks += ret ? 0 : info.host_chunks;
 	return ret;
 }
 
@@ -632,7 +631,7 @@ static kvarc_ret encode_track(struct device_cache *cache, kvarc_writer *w, uint3
 	return ret;
 }
 
-/* Writes the archive. */
+/* Encodes the cache into its archive and times it, without opening the writer. */
 static kvarc_ret device_encode(struct device_cache *cache, const kvarc_common *common,
                                struct bench_run *run)
 {
@@ -646,21 +645,21 @@ static kvarc_ret device_encode(struct device_cache *cache, const kvarc_common *c
 	for (uint32_t i = 0; i < c->geometry->n_tracks && !ret; i++)
 		ret = encode_track(cache, w, i);
 	ret = close_writer(&w, ret);
-	keep_fastest(&run->encode_seconds, start);
+	keep_fastest(&run->encode_seconds, units_now() - start);
 	return ret;
 }
 
 static kvarc_ret device_decode(struct device_cache *cache, const kvarc_common *common)
 {
 	struct bench_cache *c = cache->c;
-	const uint64_t most = GPU_TOKENS;
 	kvarc_device_plan_info info;
 	kvarc_reader *r;
 	kvarc_ret ret = open_archive(c, common, &r);
 
 	for (uint32_t i = 0; i < c->geometry->n_tracks && !ret; i++) {
 		for (uint64_t t = 0, n; t < c->tokens[i] && !ret; t += n) {
-			n = c->tokens[i] - t < most ? c->tokens[i] - t : most;
+			/* GPU_TOKENS bounds the memory of the GPU */
+			n = c->tokens[i] - t < GPU_TOKENS ? c->tokens[i] - t : GPU_TOKENS;
 			const kvarc_range range = {
 				.track = i, .n_layers = UINT32_MAX, .t0 = t, .n = n
 			};
@@ -672,6 +671,7 @@ static kvarc_ret device_decode(struct device_cache *cache, const kvarc_common *c
 	return ret;
 }
 
+/* Uploads, encodes, decodes and fetches once. */
 static kvarc_ret measure(struct device_cache *cache, const kvarc_common *common,
                          struct bench_run *run)
 {
@@ -680,7 +680,7 @@ static kvarc_ret measure(struct device_cache *cache, const kvarc_common *common,
 	double start;
 	kvarc_ret ret;
 
-	memset(c->decoded_data, 0, c->raw_bytes);
+	memset(c->decoded_data, 0, c->raw_bytes); /* elements that are not decoded differ */
 	ret = gpu_reserve(g, &cache->from, c->raw_bytes);
 	if (!ret)
 		ret = gpu_reserve(g, &cache->to, c->raw_bytes);
@@ -695,7 +695,7 @@ static kvarc_ret measure(struct device_cache *cache, const kvarc_common *common,
 		return ret;
 	start = units_now();
 	ret = device_decode(cache, common);
-	keep_fastest(&run->decode_seconds, start);
+	keep_fastest(&run->decode_seconds, units_now() - start);
 	run->memory_bytes = cache->from.bytes + cache->to.bytes + g->staging.bytes + g->work.bytes +
 	                    g->status.bytes;
 	run->host_chunks = cache->host_chunks;
@@ -705,8 +705,9 @@ static kvarc_ret measure(struct device_cache *cache, const kvarc_common *common,
 }
 
 /*
- * Encodes a cache from memory of the GPU, decodes it into that, and compares; records the fastest
- * times, the memory of the GPU and the chunks of the host in run. false: a message was shown.
+ * Copies a cache to the GPU, encodes it from there, decodes it into other memory of the GPU, and
+ * compares. Lowers the times of run (0: none yet); sets its memory of the GPU, its chunks, and
+ * those that the host encoded. file: name for messages. false: a message was shown.
  */
 static bool bench_device_run(struct bench_cache *cache, const struct work_options *work,
                              const char *file, struct gpu *gpu, struct bench_run *run)
@@ -717,8 +718,7 @@ static bool bench_device_run(struct bench_cache *cache, const struct work_option
 	kvarc_ret ret;
 
 	library_common(work, &common, &error);
-	memset(&error, 0, sizeof(error));
-	memset(&gpu->error, 0, sizeof(gpu->error));
+	memset(&gpu->error, 0, sizeof(gpu->error)); /* an error of an earlier call */
 	common.progress = NULL;
 	common.threads = run->threads;
 	x.views = calloc(cache->geometry->n_tensors, sizeof(*x.views));
