@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "commands.h"
 #include "library.h"
@@ -126,8 +127,9 @@ void cmd_repair(const struct options *options)
 	}
 	if (!input_open(&in, options->files[0], true))
 		return;
-	/* Never over the damaged archive, by whatever name. */
-	if (!in.is_stdin && paths_is_open(options->output, in.fd))
+	/* Never over the damaged archive, by whatever name, nor over what has its name by now. */
+	if (!in.is_stdin &&
+	    (paths_is_open(options->output, in.fd) || !strcmp(options->output, in.name)))
 		msg_error(options->output, "is the damaged archive; give another name with -o");
 	else
 		repair(options, &in);

@@ -30,7 +30,7 @@ struct kvi_chunk {
 	const int32_t *positions;
 	const kvarc_rope *rope;
 };
-/* Tokens of a chunk, with those that a mask removed. */
+/* The tokens first to end - 1 of a chunk, those that its mask removed among them. */
 struct kvi_tokens {
 	size_t first, end;
 };
