@@ -201,7 +201,9 @@ const char *paths_temporary_folder(void)
 
 	if (tmp && tmp[0])
 		return tmp;
-	return access("/var/tmp", W_OK) == 0 ? "/var/tmp" : "/tmp";
+	if (access("/var/tmp", W_OK) == 0)
+		return "/var/tmp";
+	return access("/tmp", W_OK) == 0 ? "/tmp" : NULL;
 }
 
 bool paths_safe_name(const char *name)

@@ -41,7 +41,8 @@ char *paths_of_user(const char *variable, const char *below_home, const char *na
 /* Makes all folders above the last component of a path, which is changed and comes back as it was.
  * false: a message was shown. */
 bool paths_make_above(char *path, mode_t mode);
-/* Folder of temporary files: $TMPDIR, /var/tmp or /tmp; not to be freed. */
+/* Folder of temporary files: $TMPDIR, or /var/tmp or /tmp where they can be written; not to be
+ * freed. NULL: there is none, as in a root with nothing but the command, and memory has to do. */
 const char *paths_temporary_folder(void);
 
 /* Whether the environment names folders of models, and no model is given. */
