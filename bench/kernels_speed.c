@@ -8,6 +8,7 @@
 
 #include <time.h>
 
+#include "kernels/layers.h"
 #include "kernels/slots.h"
 #include "rans_cases.h"
 
@@ -144,6 +145,85 @@ static void bench_exp(const struct kvi_kernels *k, size_t n_tables, int per_step
 	free(a.buf);
 	byte_case_free(&c);
 	tables_free(&t);
+}
+
+/* Codec layers: two streams of a chunk, whose channels are normally distributed and have scales of
+ * their own. */
+static void bench_layers(const struct kvi_kernels *k, bool f16)
+{
+	enum { CHANNELS = 192, STREAMS = 2, N = BENCH_TOKENS / STREAMS * CHANNELS, RING = 1024 };
+	enum { PARTS = 3 * N + KVI_LAYERS_SLACK, MANTISSA = 7, F16_MANTISSA = 10, COSTS = 200 };
+	enum { SHIFT = 32, MALLOC = 8 }; /* elements behind the begin of a line */
+	static uint16_t x[STREAMS][N] __attribute__((aligned(64)));
+	static uint16_t y[STREAMS][N + SHIFT] __attribute__((aligned(64)));
+	static uint8_t planes[STREAMS][KVI_LAYERS_PLANES][N], values[STREAMS][PARTS];
+	static uint8_t top[RING], top_less2[RING], exponents[KVI_TOPS_ROWS * CHANNELS];
+	static uint8_t work[4 * (N + KVI_LAYERS_SLACK)];
+	const unsigned mantissa = f16 ? F16_MANTISSA : MANTISSA, mask = f16 ? 31 : 255;
+	const int one = f16 ? 15 : 127; /* the exponent of 1 */
+	const struct kvi_layer_kernels *layers = k->layers;
+	const struct kvi_layers_tops tops = { top, CHANNELS }, tops_less2 = { top_less2, CHANNELS };
+	struct kvi_layers_out out[STREAMS];
+	struct kvi_layers_in in[STREAMS];
+	struct kvi_layers_rest rest[STREAMS];
+	size_t bytes = 0;
+	for (unsigned i = 0; i < RING; i++) {
+		top[i] = i < CHANNELS ? (uint8_t)(one + 2 - (int)rng_below(5)) : top[i - CHANNELS];
+		top_less2[i] = (uint8_t)(top[i] - 2);
+	}
+	for (unsigned i = 0; i < STREAMS * N; i++) {
+		int exponent;
+		const double part = fabs(frexp(rng_gauss(), &exponent));
+		const unsigned bits = (unsigned)(part * (2 << mantissa)) & ((1u << mantissa) - 1);
+		/* frexp gives 1 for the numbers from 1 to 2, whose distance is 2 */
+		const unsigned field = (unsigned)(top_less2[i % CHANNELS] - 1 + exponent) & mask;
+		x[i / N][i % N] = (uint16_t)((rng() & 1) << 15 | field << mantissa | bits);
+		if (i < KVI_TOPS_ROWS * CHANNELS)
+			exponents[i] = (uint8_t)field;
+	}
+	for (unsigned s = 0; s < STREAMS; s++)
+		out[s] = (struct kvi_layers_out){ .to = values[s], .work = work };
+#define ENCODE(s)                                                                               \
+	(f16 ? layers->put_f16 : layers->put_bf16)(                                             \
+		x[s], N, &tops, (uint8_t *const[]){ planes[s][0], planes[s][1], planes[s][2] }, \
+		&out[s])
+	const double enc = BEST(2 * STREAMS * N, for (unsigned s = 0; s < STREAMS; s++) ENCODE(s));
+	for (unsigned s = 0; s < STREAMS; s++) {
+		const uint8_t *part = values[s];
+		in[s] = (struct kvi_layers_in){ .n = { N }, .work = work };
+		for (unsigned l = 0; l < KVI_LAYERS_N; l++) {
+			in[s].n[l + 1] = out[s].count[l];
+			in[s].layer[l] = part;
+			part += kvi_layers_plane(in[s].n[l], 2);
+		}
+		in[s].bytes = part;
+		rest[s] = (struct kvi_layers_rest){ { planes[s][0], planes[s][1], planes[s][2] } };
+		bytes += (size_t)(part - values[s]) + in[s].n[KVI_LAYERS_N];
+	}
+	int ok = 1;
+#define DECODE(to) (f16 ? layers->get_f16 : layers->get_bf16)(&in[s], &rest[s], &tops_less2, to)
+	const double dec = BEST(2 * STREAMS * N,
+	                        for (unsigned s = 0; s < STREAMS; s++) ok &= DECODE(y[s]));
+	for (unsigned s = 0; s < STREAMS; s++)
+		ok &= !memcmp(x[s], y[s], sizeof x[s]);
+	/* as malloc aligns large buffers */
+	const double shifted = BEST(2 * STREAMS * N, for (unsigned s = 0; s < STREAMS; s++)
+	                                                     ok &= DECODE(y[s] + MALLOC));
+	for (unsigned s = 0; s < STREAMS; s++)
+		ok &= !memcmp(x[s], y[s] + MALLOC, sizeof x[s]);
+	uint16_t cost[KVI_TOPS_TRIED][KVI_TOPS_AT_ONCE];
+	const double fit = BEST(COSTS * KVI_TOPS_ROWS * KVI_TOPS_AT_ONCE,
+	                        for (int i = 0; i < COSTS; i++)
+	                                layers->top_costs(exponents, KVI_TOPS_ROWS, CHANNELS,
+	                                                  top_less2, (uint8_t)mask, cost));
+	printf("%-7s layers %-22s encode %6.3f  decode %6.3f, unaligned %6.3f GB/s  "
+	       "%.3f bits, %2.0f%% escape, "
+	       "costs of tops %.2f G elements/s%s\n",
+	       k->name, f16 ? "f16" : "bf16", enc, dec, shifted,
+	       1 + mantissa + 8.0 * (double)bytes / (STREAMS * N), 100.0 * (double)in[0].n[1] / N,
+	       fit, ok ? "" : "  WRONG");
+#undef ENCODE
+#undef DECODE
 }
 
 static void bench_sym(const struct kvi_kernels *k)
@@ -289,6 +369,8 @@ static void bench_set(const struct kvi_kernels *k)
 	bench_exp(k, 1, 1, "1 table, order 1");
 	bench_exp(k, 16, 0, "16 tables, order 0");
 	bench_exp(k, 16, 1, "16 tables, order 1");
+	bench_layers(k, false);
+	bench_layers(k, true);
 	bench_sym(k);
 	bench_moves(k);
 	bench_rotation(k);

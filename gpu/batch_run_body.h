@@ -4,7 +4,6 @@
 #define KVI_GPU_BATCH_RUN_BODY_H
 
 #include "chunk_finish_body.h"
-#include "exponent_decode_body.h"
 #include "grid_decode_body.h"
 
 WARP_FN kvi_gpu_opened *opened_of(const kvi_gpu_chunk *c)
@@ -30,22 +29,12 @@ WARP_FN bool runs(const kvi_gpu_chunk *c, uint32_t codec, uint32_t dtype)
 	       opened_of(c)->n_streams;
 }
 
-/* Step 2 of codec 4: tables, then, behind a barrier, a warp a stream. */
-template <int D>
-WARP_FN void run_exponent_tables(const kvi_gpu_chunk *c, span<uint32_t> lut, span<uint32_t> ring,
-                                 uint32_t warp, uint32_t warps)
-{
-	exp_tables(lut, params_of(c), warp, warps);
-	exp_ring<D>(ring, params_of(c), opened_of(c),
-	            span_at<const uint32_t>(c->columns, opened_of(c)->columns), warp, warps);
-}
-template <int D>
-WARP_FN void run_exponent(const kvi_gpu_chunk *c, span<const uint32_t> lut,
-                          span<const uint32_t> ring, uint32_t number)
+/* Step 2 of codec 4, a warp a stream. */
+template <int D> WARP_FN void run_layers(const kvi_gpu_chunk *c, uint32_t number)
 {
 	kvi_gpu_opened *o = opened_of(c);
 	if (number < o->n_streams)
-		o->stream[number].good = exp_decode<D>(c, o, number, lut, ring);
+		o->stream[number].good = layers_decode<D>(c, o, number);
 }
 
 /* Step 2 of codec 5: contexts, as many warps as context_warps says. */

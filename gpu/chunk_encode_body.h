@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* chunk_encode_body.h - the mask, the planes and the streams of a chunk on its way out, by warps */
+/* chunk_encode_body.h - the mask of a chunk on its way out, and its elements, by warps */
 #ifndef KVI_GPU_CHUNK_ENCODE_BODY_H
 #define KVI_GPU_CHUNK_ENCODE_BODY_H
 
@@ -211,87 +211,6 @@ template <int SIZE> WARP_FN void gather_row(const kvi_gpu_encode *e, uint32_t ro
 		const u32v c = ldg_if(columns, lanes() + i, on);
 		st_if(to, lanes() + i, ldg_if(raw_of<SIZE>(e), c + from, on), on);
 	}
-}
-
-/* Planes of a codec and a format, and the bits of an element in each. */
-template <int D> WARP_FN uint32_t planes_of(uint32_t codec)
-{
-	return codec == CODEC_EXPONENT ? format<D>::planes : 0;
-}
-/* Where a plane is in work memory, and its bytes. */
-template <int D> WARP_FN uint32_t plane_size(const kvi_gpu_opened *o, uint32_t plane)
-{
-	return (o->rows * o->columns * plane_bits<D>((int)plane) + 7) / 8;
-}
-template <int D> WARP_FN uint64_t plane_memory(const kvi_gpu_encode *e, uint32_t plane)
-{
-	uint64_t at = e->planes;
-	for (uint32_t i = 0; i < plane; i++)
-		at += (plane_size<D>(&encoding_of(e)->o, i) + 31) / 16 * 16;
-	return at;
-}
-
-/* Bits of 32 elements for a plane of k bits: the byte of each lane that has one. */
-WARP_FN u32v plane_pack(u32v value, uint32_t k)
-{
-	if (k == 8)
-		return value & 255;
-	u32v byte = splat(0);
-	for (uint32_t b = 0; b < k; b++) {
-		const u32v m = splat(mask_of((value >> b & 1) != 0)) >> (lanes() * (8 / k) & 31);
-		for (uint32_t i = 0; i < 8 / k; i++)
-			byte |= (m >> i & 1) << (i * k + b);
-	}
-	return byte;
-}
-
-/* Sign and mantissa side by side (spec exponent 2). */
-template <int D> WARP_FN u32v rest_of(u32v x)
-{
-	constexpr uint32_t m = format<D>::m, e = format<D>::e;
-	return x >> (m + e) << m | (x & ((1u << m) - 1));
-}
-
-/* The planes of 32 tokens, and whether their bytes are equal. */
-template <int D> WARP_FN void write_planes(const kvi_gpu_encode *e, uint32_t slice)
-{
-	typedef typename element_of<format<D>::size>::type element;
-	kvi_gpu_encoding *x = encoding_of(e);
-	const uint32_t C = x->o.columns, all = x->o.rows * C, first = slice * 32 * C;
-	const uint32_t end = first + 32 * C < all ? first + 32 * C : all;
-	span<const element> in = span_at<const element>(e->job.packed, all);
-	for (uint32_t p = 0, low = 0; p < planes_of<D>(e->job.codec); p++) {
-		const uint32_t k = plane_bits<D>((int)p), bytes = plane_size<D>(&x->o, p);
-		span<uint8_t> to = span_at<uint8_t>(plane_memory<D>(e, p), bytes);
-		u32v value = splat(0), other = splat(0);
-		for (uint32_t i = first; i < end; i += 32) {
-			const u32v at = lanes() + i;
-			const u32v v = ldg_if(in, at, at < end);
-			const u32v byte = plane_pack(rest_of<D>(v) >> low, k);
-			const boolv on = (lanes() < 4 * k) & (lanes() + i / 8 * k < bytes);
-			st_if(to, lanes() + i / 8 * k, byte, on);
-			value = i == first ? shuffle(byte, splat(0)) : value;
-			other |= select(on, byte ^ value, splat(0));
-		}
-		x->slice[slice][p].same = any_of(other) == 0;
-		x->slice[slice][p].value = (uint8_t)first_lane(value);
-		low += k;
-	}
-}
-
-/* Whether a plane is one byte again and again. */
-WARP_FN bool plane_constant(const kvi_gpu_encoding *x, uint32_t plane)
-{
-	bool same = true;
-	for (uint32_t i = 0; i * 32 < x->o.rows; i++)
-		same = same && x->slice[i][plane].same &&
-		       x->slice[i][plane].value == x->slice[0][plane].value;
-	return same;
-}
-template <int D> WARP_FN uint32_t plane_stored(const kvi_gpu_encoding *x, uint32_t plane)
-{
-	const uint32_t n = plane_constant(x, plane) ? 0 : plane_size<D>(&x->o, plane);
-	return 16 + n + padding(n);
 }
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * chunk_open_body.h - reads the header, the mask, the table of streams and the heads of planes of a
- * payload (spec 7, mask, rans 4, 5), a warp a chunk
+ * chunk_open_body.h - reads the header, the mask, the heads of streams and the tops of a payload
+ * (spec 7, mask, rans 4, layers), a warp a chunk
  *
  * The payload is hostile: nothing in it is used before it was compared with payload_bytes.
  */
@@ -9,10 +9,10 @@
 #define KVI_GPU_CHUNK_OPEN_BODY_H
 
 #include "hash_body.h"
-#include "stream_words_body.h"
+#include "layers_decode_body.h"
 
-enum { CODEC_RAW = 0, CODEC_CONSTANT = 2, CODEC_EXPONENT = 4, CODEC_GRID = 5 };
-enum { MASK_CHANNELS = 1, MASK_ROWS = 2, PLANE_STORED = 0, PLANE_ZSTD = 1, PLANE_CONSTANT = 2 };
+enum { CODEC_RAW = 0, CODEC_CONSTANT = 2, CODEC_LAYERS = 4, CODEC_GRID = 5 };
+enum { MASK_CHANNELS = 1, MASK_ROWS = 2, ONE_TOP = 1 };
 
 /* A payload and how far it was read. */
 struct payload_in {
@@ -69,10 +69,10 @@ WARP_FN uint32_t payload_word(payload_in *in)
 	return in->bad ? 0 : ldg_one(in->words, at / 4);
 }
 
-/* The zeros to a multiple of 16. */
-WARP_FN void payload_padding(payload_in *in)
+/* The zeros to a multiple of a power of 2, 16 at most. */
+WARP_FN void payload_padding(payload_in *in, uint32_t multiple)
 {
-	const uint32_t n = (0 - in->at) % 16, at = payload_skip(in, n);
+	const uint32_t n = (0 - in->at) % multiple, at = payload_skip(in, n);
 	if (in->bad)
 		return;
 	in->bad = any_of(ldg_if(in->p, lanes() + at, lanes() < n)) != 0;
@@ -145,16 +145,19 @@ WARP_FN void read_mask(payload_in *in, const kvi_gpu_chunk *c, kvi_gpu_opened *o
 	}
 }
 
-/* Table, states and words of the streams (spec rans 4). */
+WARP_FN uint64_t payload_word64(payload_in *in)
+{
+	const uint32_t low = payload_word(in), high = payload_word(in);
+	return (uint64_t)high << 32 | low;
+}
+
+/* Table, states and words of the streams of codec 5 (spec rans 4). */
 WARP_FN void read_streams(payload_in *in, kvi_gpu_opened *o)
 {
-	payload_padding(in);
 	for (uint32_t i = 0; i < o->n_streams; i++) {
 		o->stream[i].n_words = payload_word(in);
 		in->bad |= payload_word(in) != 0;
-		const uint32_t low = payload_word(in), high = payload_word(in);
-		o->check[i] = (uint64_t)high << 32 | low;
-		o->stream[i].good = 0;
+		o->check[i] = payload_word64(in);
 	}
 	in->bad |= o->n_streams == 1 && o->check[0];
 	for (uint32_t i = 0; i < o->n_streams && !in->bad; i++) {
@@ -167,48 +170,57 @@ WARP_FN void read_streams(payload_in *in, kvi_gpu_opened *o)
 		const uint32_t n = o->stream[i].n_words;
 		in->bad |= n > in->n / 2;
 		o->stream[i].words = payload_skip(in, 2 * n);
-		payload_padding(in);
+		payload_padding(in, 16);
 	}
 }
 
-/* A plane of n elements of k bits; KVI_GPU_HOST for one that Zstandard packed. */
-WARP_FN uint32_t read_plane(payload_in *in, uint32_t n, uint32_t k, kvi_gpu_plane *plane)
+/* The parts of n values in layers, whose counts are at `counts`: they may not grow. */
+WARP_FN void skip_layers(payload_in *in, uint32_t n, uint32_t counts)
 {
-	const uint32_t head = in->at, bytes = (n * k + 7) / 8;
-	const uint32_t first = payload_word(in), stored = payload_word(in);
-	const uint32_t reserved = payload_word(in) | payload_word(in);
-	const uint32_t method = first & 255, value = first >> 8 & 255;
-	if (in->bad || first >> 16 || reserved || (method != PLANE_CONSTANT && value))
-		return KVI_GPU_DATA;
-	if (method == PLANE_ZSTD || method > PLANE_CONSTANT)
-		return KVI_GPU_HOST;
-	if (stored != (method == PLANE_STORED ? bytes : 0))
-		return KVI_GPU_DATA;
-	const uint32_t at = payload_skip(in, stored);
-	payload_padding(in);
-	if (in->bad)
-		return KVI_GPU_DATA;
-	plane->at = method == PLANE_STORED ? at : head + 1;
-	plane->keep = method == PLANE_STORED ? ~0u : 0;
-	const uint32_t used = n * k % 8;
-	const uint32_t last = method == PLANE_STORED ? ldg_one(in->p, at + bytes - 1) : value;
-	return used && last >> used ? KVI_GPU_DATA : KVI_GPU_OPEN;
+	for (uint32_t i = 0; i < LAYERS && !in->bad; i++) {
+		const uint32_t next = ldg_one(in->words, counts / 4 + i);
+		payload_skip(in, plane_bytes(n, LAYER_BITS));
+		in->bad |= next > n;
+		n = next;
+	}
+	payload_skip(in, n);
 }
 
-/* All planes of a codec and a format (spec exponent 3). */
-WARP_FN uint32_t read_planes(payload_in *in, const kvi_gpu_chunk *c, kvi_gpu_opened *o)
+/* The parts of stream i of codec 4. */
+template <int D> WARP_FN void skip_stream(payload_in *in, kvi_gpu_opened *o, uint32_t i)
 {
-	const uint32_t n = o->rows * o->columns, dtype = c->dtype;
-	uint32_t left = dtype == 2 ? 11 : dtype == 3 ? 8 : 4;
-	uint32_t status = KVI_GPU_OPEN;
-	if (c->codec != CODEC_EXPONENT)
-		left = 0;
-	for (uint32_t i = 0; left && status == KVI_GPU_OPEN; i++) {
-		const uint32_t k = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
-		status = read_plane(in, n, k, &o->plane[i]);
-		left -= k;
-	}
-	return status;
+	const uint32_t rows = o->rows - i * o->stream_tokens;
+	const uint32_t n = (rows < o->stream_tokens ? rows : o->stream_tokens) * o->columns;
+	payload_padding(in, 4);
+	o->stream[i].planes = in->at;
+	UNROLL
+	for (int p = 0; p < format<D>::planes; p++)
+		if (!(o->absent >> p & 1)) {
+			payload_skip(in, plane_bytes(n, plane_bits<D>(p)));
+			payload_padding(in, 4);
+		}
+	skip_layers(in, n, o->stream[i].counts);
+}
+
+/* The streams of codec 4, and their tops (spec layers 4). */
+template <int D> WARP_FN void read_layers(payload_in *in, const kvi_gpu_chunk *c, kvi_gpu_opened *o)
+{
+	for (uint32_t i = 0; i < o->n_streams && o->n_streams > 1; i++)
+		o->check[i] = payload_word64(in);
+	const uint32_t head = payload_word(in), flags = head >> 8 & 255;
+	o->base = head & 255;
+	o->absent = head >> 16 & 255;
+	in->bad |= o->base >> format<D>::e != 0 || flags > ONE_TOP ||
+	           o->absent >> format<D>::planes != 0 || head >> 24 != 0;
+	o->tops_counts = flags & ONE_TOP ? 0 : payload_skip(in, 4 * LAYERS);
+	for (uint32_t i = 0; i < o->n_streams; i++)
+		o->stream[i].counts = payload_skip(in, 4 * LAYERS);
+	o->tops = flags & ONE_TOP ? 0 : in->at;
+	if (o->tops)
+		skip_layers(in, o->columns, o->tops_counts);
+	for (uint32_t i = 0; i < o->n_streams && !in->bad; i++)
+		skip_stream<D>(in, o, i);
+	in->bad = in->bad || in->at != in->n || !layers_tops<D>(c, o);
 }
 
 /* The payload of codecs 4 and 5 behind the header. */
@@ -225,18 +237,25 @@ WARP_FN uint32_t open_streams(payload_in *in, const kvi_gpu_chunk *c, kvi_gpu_op
 	o->n_streams = o->columns ? (o->rows + o->stream_tokens - 1) / o->stream_tokens : 0;
 	if (o->n_streams < 2 && b != 3)
 		return KVI_GPU_DATA;
+	for (uint32_t i = 0; i < o->n_streams; i++)
+		o->stream[i].good = 0;
 	if (o->n_streams) {
-		read_streams(in, o);
-		const uint32_t status = in->bad ? (uint32_t)KVI_GPU_DATA : read_planes(in, c, o);
-		if (status != KVI_GPU_OPEN)
-			return status;
+		payload_padding(in, 16);
+		if (c->codec == CODEC_GRID)
+			read_streams(in, o);
+		else if (c->dtype == 2)
+			read_layers<2>(in, c, o);
+		else if (c->dtype == 3)
+			read_layers<3>(in, c, o);
+		else
+			read_layers<4>(in, c, o);
 	}
-	if (in->at != in->n)
+	if (in->bad || in->at != in->n)
 		return KVI_GPU_DATA;
 	return o->n_streams > 1 && hash_bytes((uint64_t)(uintptr_t)o->check, 8 * o->n_streams) !=
-					   o->raw_check
-		       ? KVI_GPU_DATA
-		       : KVI_GPU_OPEN;
+	                                   o->raw_check
+	               ? KVI_GPU_DATA
+	               : KVI_GPU_OPEN;
 }
 
 /* Whether the header is the one that the index promises; gives byte 25 and section_bytes. */
@@ -285,10 +304,8 @@ WARP_FN uint32_t open_chunk(const kvi_gpu_chunk *c, kvi_gpu_opened *o)
 		const uint32_t bytes = c->codec == CODEC_RAW ? c->tokens * C * size : size;
 		return b == 3 && !section && in.n - in.at == bytes ? KVI_GPU_OPEN : KVI_GPU_DATA;
 	}
-	if (C > KVI_GPU_CHANNELS || !c->params || !has_streams(c->dtype))
-		return KVI_GPU_HOST;
-	const kvi_gpu_params *p = (const kvi_gpu_params *)(uintptr_t)c->params;
-	if (p->n_tables > KVI_GPU_TABLES)
+	if (C > KVI_GPU_CHANNELS || !has_streams(c->dtype) ||
+	    (c->codec == CODEC_GRID && !c->params))
 		return KVI_GPU_HOST;
 	return open_streams(&in, c, o, b, section);
 }

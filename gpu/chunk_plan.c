@@ -6,7 +6,6 @@
 
 #include "codecs/grid/grid.h"
 #include "codecs/grid/grid_sets.h"
-#include "codecs/symbols.h"
 #include "numeric/rope_angles.h"
 #include "numeric/rotate.h"
 
@@ -37,16 +36,6 @@ static uint64_t put(struct param_arrays *to, const void *from, size_t bytes)
 	return to->address + at;
 }
 
-static void put_tables(struct kvi_gpu_params *out, const struct kvi_table_params *p,
-                       struct param_arrays *to)
-{
-	const size_t C = kvi_params_channels(&p->common);
-	out->n_tables = p->freqs.n;
-	out->freq = put(to, p->freqs.freq, p->freqs.n * KVI_EXP_SYMBOLS * sizeof *p->freqs.freq);
-	out->table = put(to, p->table, C);
-	out->top = put(to, p->top, C);
-}
-
 static void put_rope(struct kvi_gpu_params *out, const kvarc_rope *rope, struct param_arrays *to)
 {
 	out->rotary = rope->rotary;
@@ -54,25 +43,17 @@ static void put_rope(struct kvi_gpu_params *out, const kvarc_rope *rope, struct 
 	out->rope = put(to, rope->freq, rope->rotary / 2 * sizeof *rope->freq);
 }
 
-static void put_grid(struct kvi_gpu_params *out, const struct kvi_grid_params *p,
-                     const kvarc_rope *rope, struct param_arrays *to)
-{
-	const size_t C = kvi_params_channels(&p->common);
-	out->k = put(to, p->k, C * sizeof *p->k);
-	out->mean = put(to, p->mean, C * sizeof *p->mean);
-	if (p->common.rotates)
-		put_rope(out, rope, to);
-}
-
 static size_t put_params(struct kvi_gpu_params *out, const struct kvi_params *p,
                          const kvarc_rope *rope, struct param_arrays to)
 {
-	*out = (struct kvi_gpu_params){ .channels = (uint32_t)kvi_params_channels(p),
+	const struct kvi_grid_params *grid = kvi_grid_params_of(p);
+	const size_t C = kvi_params_channels(p);
+	*out = (struct kvi_gpu_params){ .channels = (uint32_t)C,
 		                        .head_channels = p->head_channels };
-	if (p->codec == KVI_CODEC_EXPONENT)
-		put_tables(out, kvi_table_params_of(p), &to);
-	else
-		put_grid(out, kvi_grid_params_of(p), rope, &to);
+	out->k = put(&to, grid->k, C * sizeof *grid->k);
+	out->mean = put(&to, grid->mean, C * sizeof *grid->mean);
+	if (p->rotates)
+		put_rope(out, rope, &to);
 	return to.n;
 }
 
@@ -190,9 +171,8 @@ struct kvi_gpu_encode_work kvi_gpu_encode_work_of(const struct kvi_chunk *shape,
 	const size_t C = kvi_chunk_channels(shape), n = C * shape->n_tokens;
 	struct kvi_gpu_encode_work w = { .job = kvi_gpu_work_of(shape, codec) };
 	w.words = w.job.bytes;
-	w.planes = w.words +
-	           aligned(2 * (MOST_WORDS * n + (KVI_GPU_STREAMS + 1) * KVI_GPU_SPARE_WORDS));
-	w.channel_bits = w.planes + aligned(kvi_chunk_bytes(shape) + KVI_GPU_PLANES * 3 * ALIGN);
+	w.channel_bits = w.words + aligned(2 * (MOST_WORDS * n +
+	                                        (KVI_GPU_STREAMS + 1) * KVI_GPU_SPARE_WORDS));
 	w.job.bytes = w.channel_bits + aligned((C + 31) / 32 * sizeof(uint32_t));
 	return w;
 }
@@ -202,6 +182,5 @@ void kvi_gpu_encode_place(struct kvi_gpu_encode *out, const struct kvi_gpu_encod
 {
 	kvi_gpu_chunk_place(&out->job, &work->job, address);
 	out->words = address + work->words;
-	out->planes = address + work->planes;
 	out->channel_bits = address + work->channel_bits;
 }

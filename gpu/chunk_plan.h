@@ -13,7 +13,7 @@
 size_t kvi_gpu_params_bytes(const struct kvi_params *p, const kvarc_rope *rope);
 /*
  * Fills *out and `memory` (kvi_gpu_params_bytes, aligned), which kernels find at `address`. The
- * parameters are of codec 4 or 5.
+ * parameters are of codec 5.
  */
 void kvi_gpu_params_fill(struct kvi_gpu_params *out, const struct kvi_params *p,
                          const kvarc_rope *rope, uint8_t *memory, uint64_t address);
@@ -46,7 +46,7 @@ size_t kvi_gpu_encode_bound(const struct kvi_chunk *shape);
 /* Offsets of the work memory of a chunk to be encoded, and its size. */
 struct kvi_gpu_encode_work {
 	struct kvi_gpu_work job; /* bytes: of all parts */
-	size_t words, planes, channel_bits;
+	size_t words, channel_bits;
 };
 /* The work memory; each part begins at a multiple of 16. */
 struct kvi_gpu_encode_work kvi_gpu_encode_work_of(const struct kvi_chunk *shape, unsigned codec);

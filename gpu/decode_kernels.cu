@@ -19,31 +19,18 @@ kvi_gpu_open(const kvi_gpu_chunk *chunks, uint32_t n)
 		run_open(&chunks[i]);
 }
 
-/* A block a chunk, a warp a stream. Shared memory: the tables of `tables` tables, then the ring. */
-template <int D>
-static __device__ __forceinline__ void exponent_block(const kvi_gpu_chunk *chunks, uint32_t tables)
-{
-	extern __shared__ __align__(16) uint32_t shared[];
-	const kvi_gpu_chunk *c = &chunks[blockIdx.x];
-	if (!runs(c, CODEC_EXPONENT, D) || params_of(c)->n_tables > tables)
-		return;
-	span<uint32_t> lut = { shared }, ring = { shared + tables * SLOTS };
-	run_exponent_tables<D>(c, lut, ring, threadIdx.x / 32, blockDim.x / 32);
-	__syncthreads();
-	run_exponent<D>(c, span<const uint32_t>{ lut.p }, span<const uint32_t>{ ring.p },
-	                threadIdx.x / 32);
-}
-
-#define EXPONENT(name, dtype)                                             \
-	extern "C" __global__ void                                        \
-	__launch_bounds__(32 * KVI_GPU_STREAMS, 4)                        \
-	name(const kvi_gpu_chunk *chunks, uint32_t tables)                \
-	{                                                                 \
-		exponent_block<dtype>(chunks, tables);                    \
+/* A block a chunk, a warp a stream. */
+#define LAYERS_OF(name, dtype)                                              \
+	extern "C" __global__ void __launch_bounds__(32 * KVI_GPU_STREAMS)  \
+	kvi_gpu_layers_##name(const kvi_gpu_chunk *chunks)                  \
+	{                                                                   \
+		const kvi_gpu_chunk *c = &chunks[blockIdx.x];               \
+		if (runs(c, CODEC_LAYERS, dtype))                           \
+			run_layers<dtype>(c, threadIdx.x / 32);             \
 	}
-EXPONENT(kvi_gpu_exponent_f16, 2)
-EXPONENT(kvi_gpu_exponent_bf16, 3)
-EXPONENT(kvi_gpu_exponent_e4m3, 4)
+LAYERS_OF(f16, 2)
+LAYERS_OF(bf16, 3)
+LAYERS_OF(e4m3, 4)
 
 /* blockIdx.y: the chunk. */
 template <int D>

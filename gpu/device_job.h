@@ -25,21 +25,16 @@ enum {
 	KVI_GPU_STREAMS = 8,
 	KVI_GPU_TOKENS = 256,
 	KVI_GPU_HEADER = 48,    /* bytes of a chunk header (spec 7) */
-	KVI_GPU_TABLES = 8,     /* of a PARAMS frame of codec 4 (spec 3.6) */
 	KVI_GPU_CHANNELS = 8192 /* of a chunk */
 };
 
-/* A PARAMS frame that the host has checked (spec 8). Arrays are aligned. */
+/* A PARAMS frame of codec 5 that the host has checked (spec 8). Arrays are aligned. */
 struct kvi_gpu_params {
-	uint64_t freq;       /* codec 4: u16[n_tables][32] */
-	uint64_t table, top; /* codec 4: u8[channels] */
-	uint64_t k, mean;    /* codec 5: i16[channels] */
-	uint64_t rope;       /* codec 5: u64[rotary / 2] frequencies */
-	uint32_t n_tables;
+	uint64_t k, mean; /* i16[channels] */
+	uint64_t rope;    /* u64[rotary / 2] frequencies */
 	uint32_t channels, head_channels;
 	uint32_t rotary; /* channels of a head whose means rotate; 0: none */
 	uint32_t interleaved;
-	uint32_t reserved;
 };
 
 /* Tables that are the same for all chunks. */
@@ -77,7 +72,8 @@ struct kvi_gpu_chunk {
 	uint64_t positions; /* i32[tokens]; 0: nothing rotates */
 	uint64_t opened;    /* kvi_gpu_opened */
 	/* Work memory, aligned, each 16 bytes more than: elements in coding order; decoded
-	 * elements; u32[elements or 2 * channels + 256] for contexts of codec 5; u32[channels]. */
+	 * elements; u32[elements or 2 * channels + 256] for contexts of codec 5; u32[channels] for
+	 * those that remain, or their tops of codec 4. */
 	uint64_t packed, decoded, contexts, columns;
 	struct kvi_gpu_view view;
 	uint32_t from, to; /* the tokens of the chunk that go there: from .. to - 1 */
@@ -85,14 +81,9 @@ struct kvi_gpu_chunk {
 
 /* A stream as kernels know it: offsets in the payload. */
 struct kvi_gpu_stream {
-	uint32_t states, words, n_words;
-	uint32_t good; /* decoded to its end */
-};
-
-/* A plane (spec rans 5): where its bytes are; of a constant plane where its value is. */
-struct kvi_gpu_plane {
-	uint32_t at;
-	uint32_t keep; /* ~0: a byte each; 0: the value serves for all */
+	uint32_t states, words, n_words; /* codec 5 */
+	uint32_t counts, planes;         /* codec 4: of its layers; its planes, then layer 1 */
+	uint32_t good;                   /* decoded to its end */
 };
 
 /* The parts of a payload that the first kernel finds, for those that follow. */
@@ -102,7 +93,7 @@ struct kvi_gpu_opened {
 	uint32_t rows, columns;            /* tokens and channels that the mask leaves */
 	uint32_t row_bits, row_values, channel_bits, channel_values; /* offsets; 0: none */
 	uint32_t ring; /* contexts repeat after this many elements; 0: never */
-	struct kvi_gpu_plane plane[3];
+	uint32_t base, absent, tops_counts, tops; /* codec 4; tops 0: every one is base */
 	struct kvi_gpu_stream stream[KVI_GPU_STREAMS];
 	uint64_t raw_check;
 	uint64_t check[KVI_GPU_STREAMS];

@@ -5,16 +5,10 @@
 
 #include "device_job.h"
 
-/* Sizes of what the encoder writes (spec rans 4, 5), and of its work. */
+/* Sizes of what the encoder writes (spec rans 4), and of its work. */
 enum {
-	KVI_GPU_ENTRY = 144,      /* table entry and states of a stream */
-	KVI_GPU_SPARE_WORDS = 64, /* of a stream's memory, beyond those that elements take */
-	KVI_GPU_PLANES = 3
-};
-
-/* The bytes of a plane that one slice of 32 tokens makes. */
-struct kvi_gpu_plane_slice {
-	uint8_t same, value; /* whether all are equal, and to what */
+	KVI_GPU_ENTRY = 144,     /* table entry and states of a stream */
+	KVI_GPU_SPARE_WORDS = 64 /* of a stream's memory, beyond those that elements take */
 };
 
 /* State of a chunk on its way out. */
@@ -24,12 +18,11 @@ struct kvi_gpu_encoding {
 	uint32_t section_bytes, stream_size;
 	uint32_t n_words[KVI_GPU_STREAMS];
 	uint32_t state[KVI_GPU_STREAMS][KVI_GPU_LANES];
-	struct kvi_gpu_plane_slice slice[KVI_GPU_STREAMS][KVI_GPU_PLANES];
 	uint8_t row_same[KVI_GPU_TOKENS]; /* 1: all elements of the token are equal */
 };
 
 /*
- * A chunk to be encoded by codec 4 or 5 with parameters that are there. job: as for decoding, but
+ * A chunk to be encoded by codec 5 with parameters that are there. job: as for decoding, but
  * payload is where the payload goes, payload_bytes its capacity (kvi_gpu_encode_bound), the view is
  * where the elements come from, and opened is a kvi_gpu_encoding. A view without a base: decoded
  * has the elements, token-major.
@@ -38,9 +31,9 @@ struct kvi_gpu_encode {
 	struct kvi_gpu_chunk job;
 	uint32_t hashed,
 		unused; /* hashed: whether the answer has the hash; 240 bytes are too few */
-	/* Work memory, aligned (kvi_gpu_encode_work): words of all streams, planes, u32 for each 32
+	/* Work memory, aligned (kvi_gpu_encode_work): words of all streams, u32 for each 32
 	 * channels. */
-	uint64_t words, planes, channel_bits;
+	uint64_t words, channel_bits;
 };
 
 /*

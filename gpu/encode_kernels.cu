@@ -86,13 +86,7 @@ kvi_gpu_gather(const kvi_gpu_encode *chunks)
 		BY_SIZE(e, gather_row, warp_of_grid());
 }
 
-/* Step 6, blockIdx.y: the chunk; a warp 32 tokens, and of codec 5 contexts. */
-template <int D> static __device__ __forceinline__ void planes_block(const kvi_gpu_encode *chunks)
-{
-	const kvi_gpu_encode *e = &chunks[blockIdx.y];
-	if (open(e) && e->job.dtype == D && warp_of_grid() * 32 < encoding_of(e)->o.rows)
-		write_planes<D>(e, warp_of_grid());
-}
+/* Step 6, blockIdx.y: the chunk; contexts. */
 template <int D>
 static __device__ __forceinline__ void encode_contexts(const kvi_gpu_encode *chunks,
                                                        const kvi_gpu_tables *tables)
@@ -104,25 +98,6 @@ static __device__ __forceinline__ void encode_contexts(const kvi_gpu_encode *chu
 
 /* Steps 7 and 8, a warp a chunk and a warp a stream: with tables in shared memory. */
 template <int D, bool CHOOSE>
-static __device__ __forceinline__ void exponent_block(const kvi_gpu_encode *chunks)
-{
-	extern __shared__ __align__(16) uint32_t shared[];
-	constexpr uint32_t entries = KVI_GPU_TABLES * EXP_SYMBOLS;
-	const kvi_gpu_encode *e = &chunks[blockIdx.x];
-	const encode_shared t = { { shared }, { shared + entries }, { shared + 2 * entries }, {} };
-	const uint32_t warp = threadIdx.x / 32, warps = blockDim.x / 32;
-	if (!runs(&e->job, CODEC_EXPONENT, D) || params_of(&e->job)->n_tables > KVI_GPU_TABLES)
-		return;
-	exp_encode_shared<D>(e, &t, warp, warps);
-	__syncthreads();
-	inverse_tables(&t, params_of(&e->job)->n_tables * EXP_SYMBOLS, warp, warps);
-	__syncthreads();
-	if (CHOOSE && warp == 0)
-		choose_streams<D, CODEC_EXPONENT>(e, &t);
-	if (!CHOOSE && warp < encoding_of(e)->o.n_streams)
-		encode_stream<D, CODEC_EXPONENT>(e, &t, warp);
-}
-template <int D, bool CHOOSE>
 static __device__ __forceinline__ void grid_block(const kvi_gpu_encode *chunks, uint32_t n,
                                                   const kvi_gpu_tables *tables)
 {
@@ -130,7 +105,6 @@ static __device__ __forceinline__ void grid_block(const kvi_gpu_encode *chunks, 
 	constexpr uint32_t entries = GRID_TABLES * GRID_SYMBOLS;
 	const encode_shared t = { { shared },
 		                  { shared + entries },
-		                  {},
 		                  { { shared }, { shared + 2 * entries }, {} } };
 	const uint32_t warp = threadIdx.x / 32, each = CHOOSE ? 1 : KVI_GPU_STREAMS;
 	const uint32_t at = blockIdx.x * (blockDim.x / 32 / each) + warp / each;
@@ -141,9 +115,9 @@ static __device__ __forceinline__ void grid_block(const kvi_gpu_encode *chunks, 
 	if (at >= n || !runs(&chunks[at].job, CODEC_GRID, D))
 		return;
 	if (CHOOSE)
-		choose_streams<D, CODEC_GRID>(&chunks[at], &t);
+		choose_streams<D>(&chunks[at], &t);
 	else if (warp % each < encoding_of(&chunks[at])->o.n_streams)
-		encode_stream<D, CODEC_GRID>(&chunks[at], &t, warp % each);
+		encode_stream<D>(&chunks[at], &t, warp % each);
 }
 
 /* Step 9, a block a chunk, a warp a stream. */
@@ -156,33 +130,21 @@ kvi_gpu_checks(const kvi_gpu_encode *chunks)
 }
 
 /* Step 10, a block a chunk, a warp a stream. */
-template <int D> static __device__ __forceinline__ void put_block(const kvi_gpu_encode *chunks)
+extern "C" __global__ void __launch_bounds__(32 * KVI_GPU_STREAMS)
+kvi_gpu_put(const kvi_gpu_encode *chunks)
 {
 	const kvi_gpu_encode *e = &chunks[blockIdx.x];
-	const uint32_t warp = threadIdx.x / 32;
-	if (open(e) && e->job.dtype == D && warp < encoding_of(e)->o.n_streams)
-		put_stream<D>(e, warp);
+	if (open(e) && threadIdx.x / 32 < encoding_of(e)->o.n_streams)
+		put_stream(e, threadIdx.x / 32);
 }
 
 #define KERNEL(threads, name, ...) \
 	extern "C" __global__ void __launch_bounds__(32 * (threads), 2) kvi_gpu_##name(__VA_ARGS__)
 #define ENCODE(name, dtype)                                                             \
-	KERNEL(WARPS, planes_##name, const kvi_gpu_encode *c)                           \
-	{                                                                               \
-		planes_block<dtype>(c);                                                 \
-	}                                                                               \
 	KERNEL(WARPS, encode_contexts_##name, const kvi_gpu_encode *c,                  \
 	       const kvi_gpu_tables *t)                                                 \
 	{                                                                               \
 		encode_contexts<dtype>(c, t);                                           \
-	}                                                                               \
-	KERNEL(1, choose_exponent_##name, const kvi_gpu_encode *c)                      \
-	{                                                                               \
-		exponent_block<dtype, true>(c);                                         \
-	}                                                                               \
-	KERNEL(KVI_GPU_STREAMS, encode_exponent_##name, const kvi_gpu_encode *c)        \
-	{                                                                               \
-		exponent_block<dtype, false>(c);                                        \
 	}                                                                               \
 	KERNEL(GRID_CHUNKS *KVI_GPU_STREAMS, choose_grid_##name, const kvi_gpu_encode *c, \
 	       uint32_t n, const kvi_gpu_tables *t)                                     \
@@ -193,10 +155,6 @@ template <int D> static __device__ __forceinline__ void put_block(const kvi_gpu_
 	       uint32_t n, const kvi_gpu_tables *t)                                     \
 	{                                                                               \
 		grid_block<dtype, false>(c, n, t);                                      \
-	}                                                                               \
-	KERNEL(KVI_GPU_STREAMS, put_##name, const kvi_gpu_encode *c)                    \
-	{                                                                               \
-		put_block<dtype>(c);                                                    \
 	}
 ENCODE(f16, 2)
 ENCODE(bf16, 3)

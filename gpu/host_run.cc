@@ -22,20 +22,10 @@ struct shared_memory {
 	shared_memory &operator=(const shared_memory &) = delete;
 };
 
-template <int D> static void exponent_block(const kvi_gpu_chunk *c)
+template <int D> static void layers_block(const kvi_gpu_chunk *c)
 {
-	if (!runs(c, CODEC_EXPONENT, D))
-		return;
-	const size_t n_lut = params_of(c)->n_tables * SLOTS;
-	const size_t n_ring = ring_length(opened_of(c)->columns) + 128;
-	shared_memory a(n_lut * sizeof(uint32_t)), b(n_ring * sizeof(uint32_t));
-	const uint64_t lut = (uint64_t)(uintptr_t)a.p, ring = (uint64_t)(uintptr_t)b.p;
-	for (uint32_t w = 0; w < KVI_GPU_STREAMS; w++)
-		run_exponent_tables<D>(c, span_at<uint32_t>(lut, n_lut),
-		                       span_at<uint32_t>(ring, n_ring), w, KVI_GPU_STREAMS);
-	for (uint32_t w = 0; w < KVI_GPU_STREAMS; w++)
-		run_exponent<D>(c, span_at<const uint32_t>(lut, n_lut),
-		                span_at<const uint32_t>(ring, n_ring), w);
+	for (uint32_t w = 0; w < KVI_GPU_STREAMS && runs(c, CODEC_LAYERS, D); w++)
+		run_layers<D>(c, w);
 }
 
 template <int D> static void grid_block(const kvi_gpu_chunk *c, const kvi_gpu_tables *tables)
@@ -61,9 +51,9 @@ void kvi_gpu_host_decode(const struct kvi_gpu_chunk *chunks, uint32_t n,
 	for (uint32_t i = 0; i < n; i++) {
 		const kvi_gpu_chunk *c = &chunks[i];
 		run_open(c);
-		exponent_block<2>(c);
-		exponent_block<3>(c);
-		exponent_block<4>(c);
+		layers_block<2>(c);
+		layers_block<3>(c);
+		layers_block<4>(c);
 		grid_block<2>(c, tables);
 		grid_block<3>(c, tables);
 		grid_block<4>(c, tables);
@@ -75,68 +65,53 @@ void kvi_gpu_host_decode(const struct kvi_gpu_chunk *chunks, uint32_t n,
 	}
 }
 
-/* Makes the parts of a payload before its streams: mask, gathered elements, planes. */
-template <int D> static void prepare_chunk(const kvi_gpu_encode *e)
+/* Makes the mask of a payload, and gathers elements. */
+template <int SIZE> static void prepare_chunk(const kvi_gpu_encode *e)
 {
-	constexpr int size = format<D>::size;
 	kvi_gpu_opened *o = &encoding_of(e)->o;
 	for (uint32_t t = 0; t < e->job.tokens; t++)
-		collect_token<size>(e, t);
+		collect_token<SIZE>(e, t);
 	for (uint32_t g = 0; g * 32 < channels_of(e); g++)
-		find_channels<size>(e, g);
+		find_channels<SIZE>(e, g);
 	list_columns(e);
 	for (uint32_t t = 0; t < e->job.tokens; t++)
-		find_row<size>(e, t);
-	write_section<size>(e);
+		find_row<SIZE>(e, t);
+	write_section<SIZE>(e);
 	if (o->status != KVI_GPU_OPEN)
 		return;
 	for (uint32_t r = 0; r < o->rows; r++)
-		gather_row<size>(e, r);
-	for (uint32_t s = 0; s * 32 < o->rows; s++)
-		write_planes<D>(e, s);
+		gather_row<SIZE>(e, r);
 }
 
 template <int D> static void encode_block(const kvi_gpu_encode *e, const kvi_gpu_tables *tables)
 {
 	const kvi_gpu_chunk *c = &e->job;
 	const kvi_gpu_opened *o = &encoding_of(e)->o;
-	const bool grid = c->codec == CODEC_GRID;
-	prepare_chunk<D>(e);
+	prepare_chunk<format<D>::size>(e);
 	if (o->status != KVI_GPU_OPEN)
 		return;
-	const size_t n = grid ? GRID_TABLES * GRID_SYMBOLS : params_of(c)->n_tables * 32;
-	const size_t n_ring = ring_length(o->columns) + 128;
+	const size_t n = GRID_TABLES * GRID_SYMBOLS;
 	shared_memory enc(n * sizeof(uint32_t)), token(64 * sizeof(uint32_t)),
-		inverse(n * sizeof(uint32_t)), ring(n_ring * sizeof(uint32_t));
+		inverse(n * sizeof(uint32_t));
 	const span<uint32_t> e_span = span_at<uint32_t>((uint64_t)(uintptr_t)enc.p, n);
 	const encode_shared t = {
 		e_span,
 		span_at<uint32_t>((uint64_t)(uintptr_t)inverse.p, n),
-		span_at<uint32_t>((uint64_t)(uintptr_t)ring.p, n_ring),
 		{ e_span, span_at<uint32_t>((uint64_t)(uintptr_t)token.p, 64), {} },
 	};
-	for (uint32_t w = 0; grid && w < context_warps(o, params_of(c)); w++)
+	for (uint32_t w = 0; w < context_warps(o, params_of(c)); w++)
 		run_contexts<D>(c, tables, w);
 	for (uint32_t w = 0; w < KVI_GPU_STREAMS; w++)
-		if (grid)
-			grid_codes(&t.grid, tables, w, KVI_GPU_STREAMS);
-		else
-			exp_encode_shared<D>(e, &t, w, KVI_GPU_STREAMS);
+		grid_codes(&t.grid, tables, w, KVI_GPU_STREAMS);
 	for (uint32_t w = 0; w < KVI_GPU_STREAMS; w++)
 		inverse_tables(&t, (uint32_t)n, w, KVI_GPU_STREAMS);
-	if (grid)
-		choose_streams<D, CODEC_GRID>(e, &t);
-	else
-		choose_streams<D, CODEC_EXPONENT>(e, &t);
+	choose_streams<D>(e, &t);
 	for (uint32_t s = 0; s < o->n_streams; s++)
-		if (grid)
-			encode_stream<D, CODEC_GRID>(e, &t, s);
-		else
-			encode_stream<D, CODEC_EXPONENT>(e, &t, s);
+		encode_stream<D>(e, &t, s);
 	for (uint32_t s = 0; s < o->n_streams; s++)
 		check_stream(e, s);
 	for (uint32_t s = 0; s < o->n_streams; s++)
-		put_stream<D>(e, s);
+		put_stream(e, s);
 }
 
 void kvi_gpu_host_encode(const struct kvi_gpu_encode *chunks, uint32_t n,

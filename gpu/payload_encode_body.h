@@ -5,43 +5,24 @@
 
 #include "chunk_encode_body.h"
 
-/* Most words of an element of a codec. */
-template <uint32_t CODEC> WARP_FN uint32_t words_each(void)
-{
-	return CODEC == CODEC_EXPONENT ? 2 : 3;
-}
+/* Most words of an element. */
+constexpr uint32_t WORDS_EACH = 3;
 
 /* Words of rows from first_row on, in memory from word `from` on; how many, and the states. */
-template <int D, uint32_t CODEC>
+template <int D>
 WARP_FN u32v encode_rows(const kvi_gpu_encode *e, const encode_shared *t, uint32_t first_row,
                          uint32_t rows, uint32_t from, uint32_t *begin, uint32_t *n)
 {
 	const kvi_gpu_opened *o = &encoding_of(e)->o;
-	const uint32_t end = from + rows * o->columns * words_each<CODEC>() + KVI_GPU_SPARE_WORDS;
+	const uint32_t end = from + rows * o->columns * WORDS_EACH + KVI_GPU_SPARE_WORDS;
 	words_out w = { span_at<uint16_t>(e->words, end), end };
-	u32v s;
-	if (CODEC == CODEC_GRID)
-		s = grid_encode<D>(&e->job, o, t, first_row, rows, &w);
-	else
-		s = exp_encode<D>(&e->job, o, t, first_row, rows, &w);
+	const u32v s = grid_encode<D>(&e->job, o, t, first_row, rows, &w);
 	*begin = w.at;
 	*n = end - w.at;
 	return s;
 }
 
-/* Shared memory of a block that encodes chunks of one PARAMS frame of codec 4; in two parts, with a
- * barrier between. */
-template <int D>
-WARP_FN void exp_encode_shared(const kvi_gpu_encode *e, const encode_shared *t, uint32_t warp,
-                               uint32_t warps)
-{
-	const kvi_gpu_opened *o = &encoding_of(e)->o;
-	exp_encode_tables(t, params_of(&e->job), warp, warps);
-	exp_ring<D>(t->ring, params_of(&e->job), o,
-	            span_at<const uint32_t>(e->job.columns, o->columns), warp, warps);
-}
-
-/* Tokens from whose words all are estimated (spec rans 6), of codecs 4 and 5. */
+/* Tokens from whose words all are estimated (spec rans 6). */
 WARP_FN uint32_t trial_tokens(uint32_t columns)
 {
 	const uint32_t common = columns & (0 - columns);
@@ -53,8 +34,7 @@ WARP_FN uint32_t trial_tokens(uint32_t columns)
 }
 
 /* The stream size, a warp a chunk. */
-template <int D, uint32_t CODEC>
-WARP_FN void choose_streams(const kvi_gpu_encode *e, const encode_shared *t)
+template <int D> WARP_FN void choose_streams(const kvi_gpu_encode *e, const encode_shared *t)
 {
 	kvi_gpu_encoding *x = encoding_of(e);
 	kvi_gpu_opened *o = &x->o;
@@ -62,12 +42,9 @@ WARP_FN void choose_streams(const kvi_gpu_encode *e, const encode_shared *t)
 	if (o->rows > 32) {
 		const uint32_t trial = trial_tokens(o->columns);
 		uint32_t begin, words;
-		uint64_t bytes = 0;
 		const uint32_t first = (o->rows - trial) / 2 / 32 * 32;
-		encode_rows<D, CODEC>(e, t, first, trial, 0, &begin, &words);
-		for (uint32_t p = 0; p < planes_of<D>(e->job.codec); p++)
-			bytes += plane_stored<D>(x, p);
-		bytes += 2 * (uint64_t)words * o->rows / trial;
+		encode_rows<D>(e, t, first, trial, 0, &begin, &words);
+		const uint64_t bytes = 2 * (uint64_t)words * o->rows / trial;
 		for (uint32_t b = 0; b < 3 && size == 3; b++) {
 			const uint32_t n = (o->rows + (32u << b) - 1) / (32u << b);
 			if (n > 1 && (uint64_t)(n - 1) * 120 * 1000 <= bytes * 3)
@@ -80,17 +57,16 @@ WARP_FN void choose_streams(const kvi_gpu_encode *e, const encode_shared *t)
 }
 
 /* Words and states of a stream. */
-template <int D, uint32_t CODEC>
+template <int D>
 WARP_FN void encode_stream(const kvi_gpu_encode *e, const encode_shared *t, uint32_t number)
 {
 	kvi_gpu_encoding *x = encoding_of(e);
 	kvi_gpu_opened *o = &x->o;
 	const uint32_t first = number * o->stream_tokens, left = o->rows - first;
 	uint32_t begin, n;
-	const u32v s = encode_rows<D, CODEC>(
+	const u32v s = encode_rows<D>(
 		e, t, first, left < o->stream_tokens ? left : o->stream_tokens,
-		first * o->columns * words_each<CODEC>() + number * KVI_GPU_SPARE_WORDS, &begin,
-		&n);
+		first * o->columns * WORDS_EACH + number * KVI_GPU_SPARE_WORDS, &begin, &n);
 	o->stream[number].words = begin;
 	x->n_words[number] = n;
 	st(span_at<uint32_t>((uint64_t)(uintptr_t)x->state[number], 32), lanes(), s);
@@ -141,43 +117,22 @@ WARP_FN void put_header(const kvi_gpu_encode *e)
 	put_word(to, 44, 0);
 }
 
-/* The planes from byte `at` on; returns their end. */
-template <int D>
-WARP_FN uint32_t put_planes(const kvi_gpu_encode *e, span<uint8_t> to, span<uint32_t> words,
-                            uint32_t at)
-{
-	const kvi_gpu_encoding *x = encoding_of(e);
-	for (uint32_t p = 0; p < planes_of<D>(e->job.codec); p++) {
-		const bool same = plane_constant(x, p);
-		const uint32_t n = same ? 0 : plane_size<D>(&x->o, p);
-		const uint32_t value = x->slice[0][p].value;
-		put_word(words, at, same ? PLANE_CONSTANT | value << 8 : 0);
-		put_word(words, at + 4, n);
-		put_word(words, at + 8, 0);
-		put_word(words, at + 12, 0);
-		at = put_bytes(to, at + 16, plane_memory<D>(e, p), n);
-	}
-	return at;
-}
-
 /* Bytes of the whole payload. */
-template <int D> WARP_FN uint32_t payload_size(const kvi_gpu_encode *e)
+WARP_FN uint32_t payload_size(const kvi_gpu_encode *e)
 {
 	const kvi_gpu_encoding *x = encoding_of(e);
 	const uint32_t section = KVI_GPU_HEADER + x->section_bytes;
 	uint32_t n = section + padding(section) + x->o.n_streams * KVI_GPU_ENTRY;
 	for (uint32_t i = 0; i < x->o.n_streams; i++)
 		n += 2 * x->n_words[i] + padding(2 * x->n_words[i]);
-	for (uint32_t p = 0; p < planes_of<D>(e->job.codec); p++)
-		n += plane_stored<D>(x, p);
 	return n;
 }
 
-/* A stream's part of the payload; the last one's also the planes. */
-template <int D> WARP_FN void put_stream(const kvi_gpu_encode *e, uint32_t number)
+/* A stream's part of the payload. */
+WARP_FN void put_stream(const kvi_gpu_encode *e, uint32_t number)
 {
 	kvi_gpu_encoding *x = encoding_of(e);
-	const bool fits = payload_size<D>(e) <= e->job.payload_bytes;
+	const bool fits = payload_size(e) <= e->job.payload_bytes;
 	if (!fits && number == 0)
 		x->payload_bytes = 0;
 	if (!fits)
@@ -202,7 +157,7 @@ template <int D> WARP_FN void put_stream(const kvi_gpu_encode *e, uint32_t numbe
 		st_if(to, zeros, splat(0), zeros < table);
 	}
 	if (number + 1 == S)
-		x->payload_bytes = put_planes<D>(e, to, words, at);
+		x->payload_bytes = at;
 }
 
 /* The header and the answer, a warp a chunk. */

@@ -15,14 +15,9 @@ from sass_code import Code, functions, opcode
 # Kernel: opcode that marks the hot loop and how often, steps in it, limit of instructions for 32
 # elements on sm_90 and elsewhere.
 KERNELS = {
-    "kvi_gpu_exponent_bf16": ("LDS", 8, 4, 49, 52),
-    "kvi_gpu_exponent_f16": ("LDS", 8, 4, 62, 66),
-    "kvi_gpu_exponent_e4m3": ("LDS", 8, 4, 55, 58),
     "kvi_gpu_grid_bf16": ("SHFL", 6, 2, 130, 136),
     "kvi_gpu_grid_f16": ("SHFL", 6, 2, 145, 155),
     "kvi_gpu_grid_e4m3": ("SHFL", 6, 2, 145, 155),
-    "kvi_gpu_encode_exponent_bf16": ("ST.E.U16", 4, 2, 56, 60),
-    "kvi_gpu_encode_exponent_f16": ("ST.E.U16", 4, 2, 56, 60),
     "kvi_gpu_encode_grid_bf16": ("ST.E.U16", 3, 1, 165, 180),
     "kvi_gpu_encode_grid_f16": ("ST.E.U16", 3, 1, 165, 180),
     "kvi_gpu_contexts_bf16": ("I2F", 1, 1, 90, 100),

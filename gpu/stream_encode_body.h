@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* stream_encode_body.h - encodes streams of codecs 4 and 5 (spec rans 6, grid 7), by warps */
+/* stream_encode_body.h - encodes streams of codec 5 (spec rans 6, grid 7), by warps */
 #ifndef KVI_GPU_STREAM_ENCODE_BODY_H
 #define KVI_GPU_STREAM_ENCODE_BODY_H
 
-#include "exponent_decode_body.h"
 #include "grid_decode_body.h"
 
 /* Words on their way out: they are written downwards from `at`. */
@@ -29,10 +28,10 @@ WARP_FN u32v bits_out(words_out *w, u32v st, u32v n, u32v bits, boolv active)
 }
 
 /* The tables of encoders in shared memory. enc: frequency | cumulative frequency << 16 of symbols;
- * inverse: fl((2^32 - 1) / frequency). Codec 4: ring, as decoders have it. */
+ * inverse: fl((2^32 - 1) / frequency). */
 struct encode_shared {
-	span<uint32_t> enc, inverse, ring;
-	grid_shared grid; /* codec 5: enc, too, and token */
+	span<uint32_t> enc, inverse;
+	grid_shared grid; /* enc, too, and token */
 };
 
 /* A symbol, by its number in enc. The quotient by the inverse is right or 1 too small. */
@@ -62,70 +61,10 @@ WARP_FN void inverse_tables(const encode_shared *t, uint32_t n, uint32_t warp, u
 	}
 }
 
-/* enc of codec 4, by all warps of a block; a lane is a symbol. */
-WARP_FN void exp_encode_tables(const encode_shared *t, const kvi_gpu_params *p, uint32_t warp,
-                               uint32_t warps)
-{
-	span<const uint16_t> freq = span_at<const uint16_t>(p->freq, p->n_tables * EXP_SYMBOLS);
-	for (uint32_t i = warp; i < p->n_tables; i += warps) {
-		const u32v f = ldg(freq, lanes() + i * EXP_SYMBOLS);
-		u32v cum = f;
-		for (uint32_t d = 1; d < 32; d *= 2) {
-			u32v up = shuffle(cum, lanes() - d);
-			cum += select(lanes() >= d, up, splat(0));
-		}
-		st(t->enc, lanes() + i * EXP_SYMBOLS, f | (cum - f) << 16);
-	}
-}
-
-/* One step of codec 4, of elements x. */
-template <int D, bool ALL>
-WARP_FN u32v exp_encode_step(words_out *w, u32v s, const encode_shared *t, u32v ring, u32v x,
-                             boolv active)
-{
-	const u32v e = x >> (uint32_t)format<D>::m & ((1u << format<D>::e) - 1);
-	const u32v d = (ring >> (16 + format<D>::shift)) - e;
-	const u32v symbol = select(d < EXP_ESCAPE, d, splat(EXP_ESCAPE));
-	boolv escaped = symbol == EXP_ESCAPE;
-	if (!ALL)
-		escaped = escaped & active;
-	if (mask_of(escaped)) { /* rare */
-		s = bits_out(w, s, splat(8), e, escaped);
-	}
-	/* bit 13 on of a ring's entry: the table */
-	return symbol_out<ALL>(w, s, t, symbol + ((ring & 0xffff) >> 13) * EXP_SYMBOLS, active);
-}
-
 /* Goes back by a step in a ring of R entries. */
 WARP_FN uint32_t ring_back(uint32_t at, uint32_t ring)
 {
 	return at >= 32 ? at - 32 : at + ring - 32;
-}
-
-/* The stream of `rows` tokens from first_row on, words to `w`; returns the states. */
-template <int D>
-WARP_FN u32v exp_encode(const kvi_gpu_chunk *c, const kvi_gpu_opened *o, const encode_shared *t,
-                        uint32_t first_row, uint32_t rows, words_out *w)
-{
-	typedef typename element_of<format<D>::size>::type element;
-	const uint32_t C = o->columns, n = uniform(rows * C), ring = uniform(ring_length(C));
-	span<const element> in =
-		span_at<const element>(c->packed + (uint64_t)first_row * C * format<D>::size, n);
-	const u32v l = lanes();
-	const boolv all = l < 32;
-	uint32_t at = n / 32 * 32, r = at % ring;
-	u32v s = splat(STATE_LOW);
-	if (at < n) {
-		const boolv active = l + at < n;
-		s = exp_encode_step<D, false>(w, s, t, ld(t->ring, l + r),
-		                              ldg_if(in, l + at, active), active);
-	}
-	while (at) {
-		at -= 32;
-		r = ring_back(r, ring);
-		s = exp_encode_step<D, true>(w, s, t, ld(t->ring, l + r), ldg(in, l + at), all);
-	}
-	return s;
 }
 
 /* An element of codec 5 as symbol and raw bits; escaped ones have symbol 40 and none. */
@@ -206,7 +145,8 @@ WARP_FN u32v grid_encode_step(words_out *w, u32v s, const encode_shared *t, u32v
 	return symbol_out<ALL>(w, s, t, (context & 255) * GRID_SYMBOLS + code.symbol, active);
 }
 
-/* As exp_encode; the contexts are there. */
+/* The stream of `rows` tokens from first_row on, words to `w`; returns the states. The contexts are
+ * there. */
 template <int D>
 WARP_FN u32v grid_encode(const kvi_gpu_chunk *c, const kvi_gpu_opened *o, const encode_shared *t,
                          uint32_t first_row, uint32_t rows, words_out *w)

@@ -8,19 +8,16 @@
 
 constexpr uint32_t STATE_LOW = 65536, SLOTS = 2048;
 
-/*
- * A format of elements (spec 4.1): mantissa and exponent bits, bytes, planes of codec 4. Exponents
- * are moved by `shift` while they are decoded: to their position, or as far as 16 bits allow.
- */
+/* A format of elements (spec 4.1): mantissa and exponent bits, bytes, planes of codec 4. */
 template <int DTYPE> struct format;
 template <> struct format<2> {
-	static constexpr int m = 10, shift = 7, e = 5, size = 2, planes = 3;
+	static constexpr int m = 10, e = 5, size = 2, planes = 3;
 };
 template <> struct format<3> {
-	static constexpr int m = 7, shift = 7, e = 8, size = 2, planes = 1;
+	static constexpr int m = 7, e = 8, size = 2, planes = 1;
 };
 template <> struct format<4> {
-	static constexpr int m = 3, shift = 3, e = 4, size = 1, planes = 1;
+	static constexpr int m = 3, e = 4, size = 1, planes = 1;
 };
 
 /* An unsigned number of as many bytes as an element. */

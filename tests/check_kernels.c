@@ -7,6 +7,7 @@
  */
 #include "config.h"
 
+#include "check_layers.h"
 #include "check_slots.h"
 #include "kernels/fits.h"
 #include "kernels/slots.h"
@@ -675,6 +676,8 @@ static void check_set(const struct kvi_kernels *fast, unsigned rounds)
 			check_float_fits(ref, fast, j);
 			const char *slots = check_slots(ref, fast, j & 1 ? &model : &grid);
 			check(!slots, fast->name, slots, j);
+			const char *layers = check_layers(ref->layers, fast->layers);
+			check(!layers, fast->name, layers, j);
 		}
 		tables_free(&grid);
 		tables_free(&exps);

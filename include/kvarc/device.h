@@ -149,9 +149,9 @@ typedef struct kvarc_device_plan_info {
 	uint64_t file_bytes, raw_bytes;
 	uint32_t chunks;
 	/* of these, chunks that the host decodes in kvarc_device_stage: other codecs than 0, 2, 4
-	 * and 5 (levels 2 to 8, tiers), f32 and e5m2 of codecs 4 and 5, what is outside of the GPU
-	 * subset (spec 3.6), encrypted, or in a store. Or that it encodes in kvarc_device_append:
-	 * final behind that call, before it those that no kernel will try */
+	 * and 5 (levels 2 to 8, tiers), f32 and e5m2 of codecs 4 and 5, chunks of more than 8192
+	 * channels, encrypted, or in a store. Or that it encodes in kvarc_device_append: final
+	 * behind that call, before it those that no kernel will try */
 	uint32_t host_chunks;
 	uint32_t layer0, n_layers; /* of the tensors that the range has */
 	uint64_t reserved[8];      /* zero */
@@ -171,8 +171,8 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_plan_read(kvarc_device_plan **
  * ids and positions, as of kvarc_writer_append, of the n tokens, are copied; NULL: they are not
  * known, and they go on.
  *
- * Kernels encode f16, bf16 and e4m3 at levels 0 and 1, with the parameters that the writer has: the
- * host fits those of a tensor when it encodes its first segment. So a first plan of one segment is
+ * Kernels encode f16, bf16 and e4m3 at level 1, with the parameters that the writer has: the host
+ * fits those of a tensor when it encodes its first segment. So a first plan of one segment is
  * encoded by the host, and one of all further tokens by kernels. The host also encodes chunks that
  * parameters no longer fit, constant ones, those that hardly become smaller, states of recurrent
  * layers, other formats, and all chunks at other levels and with lossy tiers.
@@ -270,9 +270,8 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_encode(kvarc_device_plan *p, u
  * between. Chunks are verified as the writer's options say, and those of the first segment of a
  * writer of which kernels encoded some, so that a device or kernels that are faulty are noticed.
  * The archive is the one that
- * kvarc_writer_append_fetch makes of the elements, but for planes of f16 and e4m3 that it
- * packs with Zstandard: kernels store them. kvarc_device_plan_get_info then says how many chunks
- * the host encoded.
+ * kvarc_writer_append_fetch makes of the elements. kvarc_device_plan_get_info then says how many
+ * chunks the host encoded.
  *
  * Returns OK; DATA (a chunk does not decode to its elements: encode on the host); GEOMETRY (a page
  * is not there: nothing was appended); IO (the driver, or kernels that have not run: nothing was

@@ -293,18 +293,23 @@ class Cut:
         demand(self.size == 3 and not self.section_bytes,
                "streams of a codec that has none")
 
-    def read(self, cursor, rows):
-        """The streams of a payload whose section was read. rows: the
-        remaining tokens, by their numbers."""
+    def begin(self, cursor, rows):
+        """The number of streams of a payload whose section was read. rows:
+        the remaining tokens, by their numbers."""
         demand(cursor.at == self.section_bytes, "section_bytes")
         each = 32 << self.size
         n = (len(rows) + each - 1) // each
         # rans.md 4 "With one stream, or none, b MUST be 3."
         demand(n > 1 or self.size == 3, "the stream size of one stream")
-        if not n:
-            return
         self.starts = list(range(0, len(rows), each)) + [len(rows)]
         self.ends = [rows[i - 1] + 1 for i in self.starts[1:]]
+        return n
+
+    def read(self, cursor, rows):
+        """The streams of a payload of a codec that has the coder."""
+        n = self.begin(cursor, rows)
+        if not n:
+            return
         cursor.align()
         table = []
         for _ in range(n):
@@ -378,9 +383,8 @@ class Mask:
         return out
 
 
-def read_plane(cursor, n, bits):
-    """rans.md 5: one plane of n values of some bits each."""
-    size = (n * bits + 7) // 8
+def read_plane(cursor, size):
+    """rans.md 5: one plane of some bytes."""
     method, value = cursor.u8(), cursor.u8()
     demand(method <= 2, "plane method %d" % method, "unsupported")
     demand(cursor.u16() == 0, "a reserved field of a plane")
@@ -397,22 +401,13 @@ def read_plane(cursor, n, bits):
     else:
         plane = bytes([value]) * size
     cursor.align()
-    number = int.from_bytes(plane, "little")
-    demand(number >> n * bits == 0, "padding of a plane is not zero")
-    if bits == 8:
-        return list(plane)
-    return [number >> bits * i & ((1 << bits) - 1) for i in range(n)]
+    return list(plane)
 
 
-def read_planes(cursor, n, bits):
-    """Planes of a value of `bits` bits, from low bits to high."""
-    values, shift = [0] * n, 0
-    widths = [8] * (bits // 8) + [b for b in (4, 2, 1) if bits & b]
-    for width in widths:
-        for i, part in enumerate(read_plane(cursor, n, width)):
-            values[i] |= part << shift
-        shift += width
-    return values
+def read_low_halves(cursor, n):
+    """The low 16 bits of n elements of f32, in two planes."""
+    low, high = read_plane(cursor, n), read_plane(cursor, n)
+    return [l | h << 8 for l, h in zip(low, high)]
 
 
 # ------------------------------------------------------------------- PARAMS
@@ -435,10 +430,7 @@ class Params:
         floating = tensor.dtype in FLOAT
         demand(floating == (codec != 6), "the codec does not suit the dtype")
         self.codec, self.rotate = codec, False
-        if codec == 4:      # exponent.md 1
-            self.table = table_group(cursor, 32, columns)
-            self.top = cursor.numbers("B", columns)
-        elif codec == 6:    # bytes.md
+        if codec == 6:      # bytes.md
             self.table = table_group(cursor, 257, columns)
         else:               # grid.md 1
             flags = cursor.u8()
@@ -608,33 +600,12 @@ def grid_element(context, s, lane, form):
 # ------------------------------------------------------------------- chunks
 
 def decode_elements(cut, width, table_of, finish, escape_bits):
-    """The streams of codecs 4 to 6; width: remaining channels."""
+    """The streams of codecs 5 and 6; width: remaining channels."""
     values = [0] * (cut.starts[-1] * width)
     for stream, first, end in cut.parts():
         decode_steps(stream, element_steps(first * width, end * width),
                      values, table_of, finish, escape_bits)
     return values
-
-
-def decode_exponent(cursor, cut, params, mask, dtype):
-    """exponent.md 2 and 3: values of the elements that the mask leaves."""
-    e, m, _ = FLOAT[dtype]
-    columns = mask.columns
-    width = len(columns)
-
-    def finish(element, symbol, lane):
-        if symbol == 31:
-            return None
-        return params.top[columns[element % width]] - symbol
-
-    fields = decode_elements(
-        cut, width,
-        lambda element: params.table[columns[element % width]], finish, 8)
-    demand(all(0 <= field < 1 << e for field in fields),
-           "an exponent is out of range")
-    rest = read_planes(cursor, len(fields), m + 1)
-    return [(r >> m) << (m + e) | field << m | r & ((1 << m) - 1)
-            for field, r in zip(fields, rest)]
 
 
 def decode_grid(cursor, cut, params, mask, dtype, head_channels, rope,
@@ -661,7 +632,7 @@ def decode_grid(cursor, cut, params, mask, dtype, head_channels, rope,
                                               form),
         form[2])
     if dtype == F32:
-        low = read_planes(cursor, len(values), 16)
+        low = read_low_halves(cursor, len(values))
         values = [h << 16 | l for h, l in zip(values, low)]
     return values
 
@@ -677,7 +648,7 @@ def decode_bytes(cut, params, mask):
 
 def decode_chunk(codec, cut, payload, tensor, heads, n, params, rope,
                  positions):
-    """The decoded bytes of any chunk but a repeat."""
+    """The decoded bytes of a chunk of codec 0, 1, 2, 5 or 6."""
     columns = heads * tensor.channels
     size = ELEMENT_BYTES[tensor.dtype]
     if codec <= 2:
@@ -696,9 +667,7 @@ def decode_chunk(codec, cut, payload, tensor, heads, n, params, rope,
     # rans.md 4 "Where nothing remains, there are no streams."
     cut.read(cursor, mask.rows if mask.columns else [])
     if cut.streams:
-        if codec == 4:
-            values = decode_exponent(cursor, cut, params, mask, tensor.dtype)
-        elif codec == 5:
+        if codec == 5:
             values = decode_grid(cursor, cut, params, mask, tensor.dtype,
                                  tensor.channels, rope, positions)
         else:

@@ -295,7 +295,7 @@ def decode_chunk(cursor, cut, layout, tensor, tokens, tables):
                 lambda e, s, lane: codecs.grid_element(
                     d.context[e], s, lane, d.form), d.form[2])
         if dtype == codecs.F32:
-            low = codecs.read_planes(cursor, len(d.values), 16)
+            low = codecs.read_low_halves(cursor, len(d.values))
             d.values = [h << 16 | l for h, l in zip(d.values, low)]
     else:
         for _ in d.steps(0, len(tokens)):

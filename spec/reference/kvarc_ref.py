@@ -30,6 +30,7 @@ sys.dont_write_bytecode = True
 import kvarc_codecs as codecs  # noqa: E402
 import kvarc_had  # noqa: E402,F401 (adds itself to kvarc_lossy.CODECS)
 import kvarc_klt  # noqa: E402,F401
+import kvarc_layers as layers  # noqa: E402
 import kvarc_lossy as lossy  # noqa: E402
 import kvarc_near  # noqa: E402,F401
 import kvarc_state as state  # noqa: E402
@@ -71,7 +72,7 @@ def known(codec):
 
 
 def has_params(codec):
-    return codec in (4, 5, 6) or (codec in lossy.CODECS
+    return codec in (5, 6) or (codec in lossy.CODECS
                                   and lossy.CODECS[codec].params is not None)
 
 
@@ -460,6 +461,8 @@ class Archive:
         elif codec in lossy.CODECS:
             raw = lossy.decode_chunk(codec, cut, payload, t, heads, n, p,
                                      s.positions)
+        elif codec == 4:
+            raw = layers.decode_chunk(cut, payload, t, heads, n)
         elif codec == 15:
             refers, before = self.reference(payload, t, n, size)
             raw = state.decode_chunk(cut, payload, t, heads, n, before)

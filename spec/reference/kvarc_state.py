@@ -68,12 +68,12 @@ def decode_elements(cursor, cut, mask, dtype, group, before):
     """Values of the elements that the mask leaves."""
     rows, width = len(mask.rows), len(mask.columns)
     form = codecs.GRID[BF16 if dtype == F32 else dtype]
-    low = codecs.read_plane(cursor, rows, 8)
-    high = codecs.read_plane(cursor, rows, 8)
+    low = codecs.read_plane(cursor, rows)
+    high = codecs.read_plane(cursor, rows)
     R = [l | (h - 256 if h > 127 else h) << 8 for l, h in zip(low, high)]
     K = [k - 256 if k > 127 else k
-         for k in codecs.read_plane(cursor, (rows + group - 1) // group * width, 8)]
-    A = codecs.read_plane(cursor, rows, 8) if before else None
+         for k in codecs.read_plane(cursor, (rows + group - 1) // group * width)]
+    A = codecs.read_plane(cursor, rows) if before else None
     contexts = []
     for i, row in enumerate(mask.rows):
         for j, column in enumerate(mask.columns):
@@ -85,6 +85,6 @@ def decode_elements(cursor, cut, mask, dtype, group, before):
         cut, width, lambda element: tables[contexts[element].table],
         lambda element, s, lane: codecs.grid_element(contexts[element], s, lane, form), form[2])
     if dtype == F32:
-        values = [v << 16 | l for v, l in zip(values, codecs.read_planes(cursor, len(values),
-                                                                         16))]
+        low = codecs.read_low_halves(cursor, len(values))
+        values = [v << 16 | l for v, l in zip(values, low)]
     return values

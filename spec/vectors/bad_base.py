@@ -6,7 +6,7 @@ Writer.edits; its checks are made after the edit, so that the fault itself has
 to be found.
 """
 
-from enc_codecs import GridParams, TableParams, find_constant, scale_table
+from enc_codecs import GridParams, find_constant, fit_bytes
 from enc_fields import BF16, E4M3, U8, Random
 from kvarc_enc import KEY, VALUE, Writer, tensor
 from vector_data import frequencies, normal
@@ -20,13 +20,14 @@ def base(edits=None, close=True, coded=False, file_id=b"kvarc test file!",
     """GEOMETRY (bf16 key 1 x 6 with a rope, e4m3 value 1 x 3), IDENTITY,
     RESTORE and BLOB (literal, area of both tensors), one SEGMENT of 5 tokens,
     two CHUNKs, COMMIT, INDEX, FOOTER. The chunks are raw; or coded, and then
-    two PARAMS stand for IDENTITY, RESTORE and BLOB (codec 5 with rotation, a
-    constant channel and a constant row; codec 4), and the COMMIT is the end."""
+    the value is of u8, two PARAMS stand for IDENTITY, RESTORE and BLOB (codec
+    5 with rotation, a constant channel and a constant row; codec 6), and the
+    COMMIT is the end."""
     rng = Random(100)
     w = Writer(file_id, edits, **superblock)
     w.geometry([ROPE], [(0, 0, "t")],
                [tensor(0, KEY, BF16, 1, 6, rope=1, name="k"),
-                tensor(0, VALUE, E4M3, 1, 3, name="v")])
+                tensor(0, VALUE, U8 if coded else E4M3, 1, 3, name="v")])
     keys = normal(rng, BF16, 5, 6, 1.0, 0.5)
     for c in range(6):
         keys[6 * 2 + c] = 0x3F80
@@ -34,8 +35,7 @@ def base(edits=None, close=True, coded=False, file_id=b"kvarc test file!",
         keys[6 * r + 5] = 0x4000
     values = normal(rng, E4M3, 5, 3, 0.0, 1.0)
     kp = GridParams([-4] * 6, [16] * 6, True)
-    vp = TableParams(4, [scale_table([20, 30, 20, 10, 5] + [0] * 27, 31)],
-                     [0] * 3, [9] * 3)
+    vp = fit_bytes(3, values)
     if coded:
         ks, vs = w.params(0, kp), w.params(1, vp)
     else:
@@ -48,7 +48,7 @@ def base(edits=None, close=True, coded=False, file_id=b"kvarc test file!",
         columns, rows = find_constant(5, 6, keys)
         w.chunk(0, keys, 5, kp, ks, constant_columns=columns,
                 constant_rows=rows)
-        w.chunk(1, values, 4, vp, vs)
+        w.chunk(1, values, 6, vp, vs)
     else:
         w.chunk(0, keys)
         w.chunk(1, values)
@@ -137,5 +137,5 @@ G_TRACKS = 3 + 16
 G_TENSOR = G_TRACKS + 1 + 4 + 1     # layer kind role dtype n_axes axes...
 
 # PARAMS content: tensor (4), first head (2), heads (2), codec; grid: flags, 6
-# sets, k low 6, k high 6, mean 12; exponent: n_tables, 32 varints, table, top.
+# sets, k low 6, k high 6, mean 12; bytes: n_tables, 257 varints, table 3.
 P = 9

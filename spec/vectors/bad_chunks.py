@@ -6,10 +6,9 @@ import struct
 from bad_base import (
     G_TENSOR, K_STATE, K_STREAM, MASK, P, RAW, chunk, cut, edit, poke, small, vector)
 from enc_codecs import (
-    Payload, TableParams, aligned, coded_payload, fit_bytes, plane_head,
-    rans_steps, scale_table)
+    GridParams, Payload, aligned, fit_bytes, plane_head)
 from enc_fields import (
-    E4M3, U8, Random, pack_elements, varint, zstd_frame)
+    F32, U8, Random, pack_elements, varint, zstd_frame)
 from kvarc_enc import KEY, VALUE, Writer, tensor
 from xxh3 import h64
 
@@ -27,7 +26,11 @@ chunk("n", "n of 4", 26, 4)
 chunk("t0", "t0 of 1", 28, 1)
 chunk("raw-check", "one bit of raw_check", 32,
       lambda p: p[:32] + bytes([p[32] ^ 1]) + p[33:])
-chunk("codec", "codec 4 with PARAMS of codec 5", 24, 4)
+chunk("codec", "codec 10 with PARAMS of codec 5", 24, 10)
+chunk("codec-none", "codec 4, which has no PARAMS, with those of codec 5", 24,
+      4)
+
+
 @vector("chunk-params-heads", "PARAMS of another head of the tensor")
 def _():
     w = Writer()
@@ -119,8 +122,11 @@ repeat_chunk("long", "a byte after the two numbers", lambda i, o: o[0],
 
 edit("params-tensor", "a tensor that is not there", "PARAMS", poke(0, 9))
 edit("params-heads", "2 heads of a tensor of 1", "PARAMS", poke(6, 2))
-edit("params-codec", "codec 6 for a tensor of e4m3", "PARAMS",
-     poke(8, 6), count=1)
+edit("params-codec", "codec 5 for a tensor of u8", "PARAMS",
+     lambda c: c[:8] + b"\5" + bytes(1 + 5 * 3), count=1)
+edit("params-codec-6", "codec 6 for a tensor of bf16", "PARAMS",
+     lambda c: c[:8] + b"\6\1" + b"".join(
+         varint(f) for f in [1792] + [1] * 256) + bytes(6))
 edit("params-grid-flags", "a reserved flag", "PARAMS", poke(P, 3))
 edit("params-grid-k-high", "k of 401", "PARAMS",
      lambda c: poke(P + 13, 1)(poke(P + 7, 0x91)(c)))
@@ -129,17 +135,14 @@ edit("params-grid-k-low", "k of -401", "PARAMS",
 edit("params-no-rope", "rotation for a tensor without a rope", "GEOMETRY",
      poke(G_TENSOR + 12, 0), coded=True)
 edit("params-tables-0", "no table", "PARAMS",
-     lambda c: c[:P] + b"\0" + c[-6:], count=1)
+     lambda c: c[:P] + b"\0" + c[-3:], count=1)
 edit("params-tables-17", "17 tables", "PARAMS", poke(P, 17), count=1)
 
 
-def freq(values, n=32):
-    """Content of codec 4 PARAMS with these frequencies."""
-    values = values + [0] * (n - 1 - len(values)) if len(values) < n \
-        else values
-    if len(values) == n - 1:
-        values = values + [1]
-    return lambda c: c[:P] + b"\1" + b"".join(map(varint, values)) + c[-6:]
+def freq(values, escape=1):
+    """Content of codec 6 PARAMS with these frequencies."""
+    values = values + [0] * (256 - len(values)) + [escape]
+    return lambda c: c[:P] + b"\1" + b"".join(map(varint, values)) + c[-3:]
 
 
 edit("params-sum-low", "a table that adds up to 2047", "PARAMS",
@@ -147,15 +150,15 @@ edit("params-sum-low", "a table that adds up to 2047", "PARAMS",
 edit("params-sum-high", "a table that adds up to 2049", "PARAMS",
      freq([2000, 48]), count=1)
 edit("params-all-of-it", "a symbol with 2048 of 2048, escape 0", "PARAMS",
-     freq([2048] + [0] * 31), count=1)
+     freq([2048], 0), count=1)
 edit("params-escape-0", "an escape without a frequency", "PARAMS",
-     freq([2000, 48] + [0] * 30), count=1)
+     freq([2000, 48], 0), count=1)
 edit("params-escape-all", "an escape with 2048 of 2048", "PARAMS",
-     freq([0] * 31 + [2048]), count=1)
+     freq([], 2048), count=1)
 edit("params-freq-huge", "a frequency of 2^32 + 2046", "PARAMS",
      freq([2 ** 32 + 2046, 1]), count=1)
 edit("params-table-number", "a channel that names table 1 of 1", "PARAMS",
-     poke(-6, 1), count=1)
+     poke(-3, 1), count=1)
 
 # ------------------------------------------------------ masks, streams, planes
 
@@ -176,23 +179,41 @@ chunk("state", "one bit of the state of lane 0", 0,
 chunk("words-huge", "2^32 - 1 words announced", K_STREAM, b"\xff" * 4)
 chunk("words-past", "a word more announced than the payload has", 0,
       lambda p: poke(K_STREAM, (len(p) - K_STATE - 128) // 2 + 1)(p))
-chunk("plane-method-2", "a constant plane where the bytes differ", 0,
-      lambda p: p[:-32] + plane_head(2, 0), count=1)
-chunk("plane-short", "a plane without its last byte", 0,
-      lambda p: p[:-32] + plane_head(0, 7) + p[-16:-9] + bytes(9), count=1)
-chunk("plane-long", "a plane of a byte too many", 0,
-      lambda p: p[:-32] + plane_head(0, 9) + p[-16:], count=1)
-chunk("plane-padding", "padding bits of a plane", 0,
-      lambda p: poke(-9, p[-9] | 0x80)(p), count=1)
-chunk("plane-after", "padding behind a plane", -1, 1, count=1)
-chunk("plane-cut", "a plane whose padding ends a byte early", 0, cut(1),
-      count=1)
-chunk("plane-value", "a value of a stored plane", -31, 1, count=1)
-chunk("plane-reserved", "a reserved field of a plane", -30, 1, count=1)
-chunk("plane-reserved-2", "the other reserved field of a plane", -17, 1,
-      count=1)
-chunk("plane-constant-bytes", "a constant plane with bytes", 0,
-      lambda p: p[:-32] + plane_head(2, 1) + bytes(16), count=1)
+
+
+def plane_edit(name, text, change, answer="data"):
+    """A chunk of codec 5 that ends with a plane of 9 bytes: a head of 16, the
+    bytes and 7 zeros."""
+    @vector("chunk-" + name, text, answer)
+    def _():
+        rng = Random(102)
+        values = [0x3F800000 | rng.bits(23) for _ in range(9)]
+        p = GridParams([0] * 3, [0] * 3)
+        w = Writer(edits={("CHUNK", 0): {
+            "payload": change, "decoded_bytes": 36}})
+        w.geometry([], [(0, 0, "")], [tensor(0, KEY, F32, 1, 3)])
+        sequence = w.params(0, p)
+        w.segment(0, 3)
+        w.chunk(0, values, 5, p, sequence, methods=[0, 0])
+        w.close()
+        return bytes(w.out)
+
+
+plane_edit("plane-method-2", "a constant plane where the bytes differ",
+           lambda p: p[:-32] + plane_head(2, 0))
+plane_edit("plane-short", "a plane without its last byte",
+           lambda p: p[:-32] + plane_head(0, 8) + p[-16:-8] + bytes(8))
+plane_edit("plane-long", "a plane of a byte too many",
+           lambda p: p[:-32] + plane_head(0, 10) + p[-16:])
+plane_edit("plane-after", "padding behind a plane", poke(-1, 1))
+plane_edit("plane-cut", "a plane whose padding ends a byte early", cut(1))
+plane_edit("plane-value", "a value of a stored plane", poke(-31, 1))
+plane_edit("plane-reserved", "a reserved field of a plane", poke(-30, 1))
+plane_edit("plane-reserved-2", "the other reserved field of a plane",
+           poke(-17, 1))
+plane_edit("plane-constant-bytes", "a constant plane with bytes",
+           lambda p: p[:-32] + plane_head(2, 1) + bytes(16))
+plane_edit("plane-method", "plane method 3", poke(-32, 3), "unsupported")
 
 # ------------------------------------------------- 7 CHUNK, rans 4: streams
 
@@ -319,30 +340,3 @@ def _():
     w.chunk(1, RAW, 3, of=of)
     w.close()
     return bytes(w.out)
-
-
-
-def exponent_chunk(name, text, top, symbol, escape=None, tail=None):
-    """One e4m3 element coded with this symbol and escaped byte."""
-    @vector("chunk-" + name, text)
-    def _():
-        w = Writer()
-        w.geometry([], [(0, 0, "")], [tensor(0, KEY, E4M3, 1, 1)])
-        table = scale_table([1] * 31 + [1], 31)
-        p = TableParams(4, [table], [0], [top])
-        sequence = w.params(0, p)
-        w.segment(0, 1)
-        stream = rans_steps([[p.op(0, symbol, escape)]])
-        w.chunk_frame(0, 0, 1, 4, sequence, b"\x00", coded_payload(
-            b"\0", b"\0", 1, 3, [[0]], [stream],
-            tail or aligned(plane_head(0, 1) + b"\0")))
-        w.close()
-        return bytes(w.out)
-
-
-exponent_chunk("exponent-escape", "an escaped exponent of 16 in e4m3", 5, 31,
-               (8, 16))
-exponent_chunk("exponent-low", "an exponent of -1", 5, 6)
-exponent_chunk("exponent-high", "an exponent of 16 in e4m3", 20, 4)
-exponent_chunk("plane-constant-padding", "padding bits of a constant plane",
-               0, 0, tail=plane_head(2, 0, 16))

@@ -293,7 +293,7 @@ for _name, _count in (("GEOMETRY", 0), ("IDENTITY", 0), ("RESTORE", 0),
                       ("CHUNK", 0), ("CHUNK", 1), ("COMMIT", 0),
                       ("INDEX", 0), ("FOOTER", 0)):
     _suffix = "" if _name not in ("PARAMS", "CHUNK") else (
-        "-grid" if _count == 0 else "-exponent")
+        "-grid" if _count == 0 else "-bytes")
     for _what, _text, _change in (
             ("short", "content ends a byte early", cut(1)),
             ("long", "a byte follows the last field", add(b"\0"))):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The codecs of the vector encoder: 32-lane rANS, masks, planes, codecs 4 to 6.
+"""The codecs of the vector encoder: 32-lane rANS, masks, planes, codecs 5 and 6.
 
 Written from spec/codecs/, apart from the C library and from the reference
 decoder. The caller decides: parameters, stream size, mask, plane methods.
@@ -97,14 +97,21 @@ def some_size(number, n):
     return number & 1 if n > 32 << (number & 1) else 3
 
 
+def stream_checks(raw, n, tokens):
+    """The checks of two or more streams, and raw_check (rans.md 4). tokens:
+    those of each stream."""
+    row, ends = len(raw) // n, [t[-1] + 1 for t in tokens[:-1]] + [n]
+    checks = [h64(raw[start * row:end * row])
+              for start, end in zip([0] + ends, ends)]
+    return checks, h64(struct.pack("<%dQ" % len(checks), *checks))
+
+
 def coded_payload(section, raw, n, b, tokens, streams, planes=b""):
     """rans.md 4. tokens: those of each stream; streams: of rans_steps."""
     out = section
-    checks = [0] * len(tokens)
+    checks, raw_check = [0] * len(tokens), None
     if len(tokens) > 1:
-        row, ends = len(raw) // n, [t[-1] + 1 for t in tokens[:-1]] + [n]
-        checks = [h64(raw[start * row:end * row])
-                  for start, end in zip([0] + ends, ends)]
+        checks, raw_check = stream_checks(raw, n, tokens)
     if tokens:
         out = aligned(out) + b"".join(
             struct.pack("<IIQ", len(words), 0, check)
@@ -115,8 +122,7 @@ def coded_payload(section, raw, n, b, tokens, streams, planes=b""):
             out += aligned(struct.pack("<%dH" % len(words), *words))
     out = Payload(out + planes)
     out.stream_size, out.section_bytes = b, len(section)
-    if len(tokens) > 1:
-        out.raw_check = h64(struct.pack("<%dQ" % len(checks), *checks))
+    out.raw_check = raw_check
     return out
 
 
@@ -174,9 +180,8 @@ def find_constant(rows, columns, values):
     return cols, lines
 
 
-def plane(values, bits, method=None):
-    number = sum(v << bits * i for i, v in enumerate(values))
-    data = number.to_bytes((len(values) * bits + 7) // 8, "little")
+def plane(data, method=None):
+    """A plane of bytes (rans.md 5)."""
     if method is None:
         method = 2 if len(set(data)) == 1 else 0
     if method == 2:
@@ -191,59 +196,34 @@ def plane_head(method, length, value=0):
     return struct.pack("<BBHIQ", method, value, 0, length, 0)
 
 
-def planes(values, bits, methods=()):
-    out, shift = b"", 0
-    widths = [8] * (bits // 8) + [b for b in (4, 2, 1) if bits & b]
-    for i, width in enumerate(widths):
-        out += plane([v >> shift & ((1 << width) - 1) for v in values],
-                     width, methods[i] if i < len(methods) else None)
-        shift += width
-    return out
+def planes(values, n, methods=()):
+    """n planes of the bytes of numbers, lowest bytes first."""
+    return b"".join(plane(bytes(v >> 8 * i & 255 for v in values),
+                          methods[i] if i < len(methods) else None)
+                    for i in range(n))
 
 
-# ------------------------------------------------------------ codecs 4 and 6
+# ------------------------------------------------------------------ codec 6
 
 class TableParams:
-    """Codec 4 (symbols 32, with top) and codec 6 (symbols 257)."""
+    """Tables of 257 symbols, and which one each channel has."""
 
-    def __init__(self, codec, tables, table, top=None):
-        self.codec, self.tables = codec, tables
-        self.table, self.top = table, top
+    codec = 6
+
+    def __init__(self, tables, table):
+        self.tables, self.table = tables, table
         self.starts = [starts(t) for t in tables]
 
     def content(self):
         out = bytes([len(self.tables)])
         for freq in self.tables:
             out += b"".join(varint(f) for f in freq)
-        return out + bytes(self.table) + bytes(self.top or b"")
+        return out + bytes(self.table)
 
     def op(self, column, symbol, escape):
         t = self.table[column]
         return Op(self.tables[t][symbol], self.starts[t][symbol],
                   escape=escape)
-
-
-def split_exponent(dtype, x):
-    e, m = EXPONENT_BITS[dtype], MANTISSA_BITS[dtype]
-    return (x >> m & ((1 << e) - 1),
-            x >> m + e << m | x & ((1 << m) - 1))
-
-
-def exponent_symbol(top, E):
-    return top - E if 0 <= top - E <= 30 else 31
-
-
-def fit_exponent(dtype, columns, values, n_tables=2, top=None):
-    """Parameters of codec 4 from data: channels dealt out to the tables."""
-    fields = [split_exponent(dtype, x)[0] for x in values]
-    if top is None:
-        top = [max(fields[c::columns]) for c in range(columns)]
-    table = [c % n_tables for c in range(columns)]
-    counts = [[0] * 32 for _ in range(n_tables)]
-    for i, E in enumerate(fields):
-        c = i % columns
-        counts[table[c]][exponent_symbol(top[c], E)] += 1
-    return TableParams(4, [scale_table(c, 31) for c in counts], table, top)
 
 
 def fit_bytes(columns, values, n_tables=1, leave_out=()):
@@ -252,21 +232,7 @@ def fit_bytes(columns, values, n_tables=1, leave_out=()):
     counts = [[0] * 257 for _ in range(n_tables)]
     for i, x in enumerate(values):
         counts[table[i % columns]][256 if x in leave_out else x] += 1
-    return TableParams(6, [scale_table(c, 256) for c in counts], table)
-
-
-def code_exponent(p, dtype, columns, values, methods):
-    """-> ops, planes"""
-    ops, rest = [], []
-    for i, x in enumerate(values):
-        c = columns[i % len(columns)]
-        E, r = split_exponent(dtype, x)
-        s = exponent_symbol(p.top[c], E)
-        if not p.tables[p.table[c]][s]:
-            s = 31
-        ops.append(p.op(c, s, (8, E) if s == 31 else None))
-        rest.append(r)
-    return ops, planes(rest, MANTISSA_BITS[dtype] + 1, methods)
+    return TableParams([scale_table(c, 256) for c in counts], table)
 
 
 def code_bytes(p, columns, values):
@@ -458,13 +424,13 @@ def code_grid(p, dtype, head_channels, rope, rows, columns, values,
             ops.append(grid_op(x, cache[position][c], form,
                                grid_tables(p.sets[c]), p.late))
     if dtype == F32:
-        return ops, planes([v & 0xFFFF for v in values], 16, methods)
+        return ops, planes(values, 2, methods)
     return ops, b""
 
 
 def chunk_payload(p, tensor, heads, rope, values, positions, b=3,
                   constant_columns=(), constant_rows=(), methods=()):
-    """Codec payload of codecs 4, 5 and 6."""
+    """Codec payload of codecs 5 and 6."""
     dtype, columns = tensor["dtype"], heads * tensor["channels"]
     rows, raw = len(values) // columns, pack_elements(dtype, values)
     section, keep_rows, keep_columns = mask_section(
@@ -472,9 +438,7 @@ def chunk_payload(p, tensor, heads, rope, values, positions, b=3,
     coded = [values[r * columns + c] for r in keep_rows for c in keep_columns]
     if not coded:
         return coded_payload(section, raw, rows, 3, [], [])
-    if p.codec == 4:
-        ops, more = code_exponent(p, dtype, keep_columns, coded, methods)
-    elif p.codec == 5:
+    if p.codec == 5:
         ops, more = code_grid(p, dtype, tensor["channels"], rope, keep_rows,
                               keep_columns, coded, positions, methods)
     else:

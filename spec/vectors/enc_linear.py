@@ -311,6 +311,6 @@ def linear_payload(walks, dtype, rope, constant_columns=(),
                for t in tokens]
     more = b""
     if dtype == F32:
-        more = planes([values[t * C + c] & 0xFFFF for t in range(T)
-                       for c in keep], 16, methods)
+        more = planes([values[t * C + c] for t in range(T) for c in keep],
+                      2, methods)
     return coded_payload(section, raw, T, b, tokens, streams, more)

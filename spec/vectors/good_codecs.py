@@ -4,9 +4,10 @@
 import struct
 
 from enc_codecs import (
-    GridParams, TableParams, fit_bytes, fit_exponent, scale_table)
+    GridParams, TableParams, fit_bytes, scale_table)
 from enc_fields import (
     BF16, BYTES, E4M3, E5M2, F16, F32, I8, U8, Random)
+from enc_layers import fit_layers
 from kvarc_enc import KEY, Writer, tensor
 from vector_data import (
     any_bits, frequencies, grid_fit, normal, one_tensor, put, rope_data,
@@ -20,54 +21,6 @@ def vector(name, text):
         VECTORS.append((name, text, make))
         return make
     return add
-
-
-@vector("exponent-bf16", "codec 4, three tables, exponents "
-        "that are escaped on both sides, NaN and infinities")
-def _():
-    rng = Random(20)
-    values = spice(rng, BF16, normal(rng, BF16, 21, 9, 0.0, [
-        4.0 ** (c - 4) for c in range(9)]))
-    params = fit_exponent(BF16, 9, values, 3, top=[
-        126 + 2 * (c - 4) for c in range(9)])
-    return single(BF16, 21, 3, 3, values, params)
-
-
-@vector("exponent-f16", "codec 4, 40 tokens in two streams (32 and 8), "
-        "subnormals; planes of 8, 2 and 1 bits")
-def _():
-    rng = Random(21)
-    values = spice(rng, F16, normal(rng, F16, 40, 5, 0.0, 0.001), 6)
-    return single(F16, 40, 1, 5, values, fit_exponent(F16, 5, values, 2),
-                  b=0)
-
-
-@vector("exponent-f32", "codec 4 with three byte planes: stored, Zstandard, "
-        "constant")
-def _():
-    rng = Random(22)
-    values = [v & 0xFFFF0000 | 0x5A | 0x100 * rng.bits(3)
-              for v in normal(rng, F32, 9, 7, 3.0)]
-    return single(F32, 9, 1, 7, values, fit_exponent(F32, 7, values, 1),
-                  methods=[2, 1, 0])
-
-
-@vector("exponent-e4m3", "codec 4, a 4-bit plane with padding")
-def _():
-    rng = Random(23)
-    values = any_bits(rng, E4M3, 77)
-    return single(E4M3, 7, 1, 11, values, fit_exponent(E4M3, 11, values))
-
-
-@vector("exponent-e5m2", "codec 4, planes of 2 and 1 bits, both constant or "
-        "padded; a top above the largest exponent")
-def _():
-    rng = Random(24)
-    values = [v & 0x7C for v in any_bits(rng, E5M2, 51)]
-    values[17] |= 0x80
-    values[20] |= 3
-    params = fit_exponent(E5M2, 17, values, 2, top=[40] * 8 + [3] * 9)
-    return single(E5M2, 3, 17, 1, values, params, methods=[None, 1])
 
 
 GRID_MEAN = [0.0, 0.02, -0.7, 5.0, -40.0, 0.001, 300.0]
@@ -267,7 +220,7 @@ def _():
 def _():
     rng = Random(52)
     w = one_tensor(U8, 1, 2)
-    params = TableParams(6, [scale_table([1] * 256 + [2], 256)], [0, 0])
+    params = TableParams([scale_table([1] * 256 + [2], 256)], [0, 0])
     sequence = w.params(0, params)
     for n, b in ((1, 3), (31, 3), (33, 3), (33, 0), (65, 1), (15, 3), (17, 3),
                  (64, 3)):
@@ -309,7 +262,7 @@ def _():
         for i, d in enumerate(dtypes):
             values = masked(rng, d, n, 6, rows, (1, 5) if i else ())
             params = (fit_bytes(6, values) if d == U8 else
-                      fit_exponent(d, 6, values) if i & 1 else
+                      fit_layers(d, 6, values) if i & 1 else
                       GridParams([rng.between(-20, 20) for _ in range(6)],
                                  [rng.between(-99, 99) for _ in range(6)]))
             put(w, i, values, params, b=size, methods=[1, 0])
@@ -319,17 +272,25 @@ def _():
     return w
 
 
-@vector("streams-repeat", "a repeat of a chunk of eight streams")
+@vector("streams-repeat", "repeats of chunks of eight streams, of codecs 6 "
+        "and 4")
 def _():
     rng = Random(54)
-    w = one_tensor(U8, 2, 3)
-    values = any_bits(rng, U8, 256 * 6)
+    w = Writer()
+    w.geometry([], [(0, 0, "")],
+               [tensor(i, KEY, d, 2, 3) for i, d in enumerate((U8, BF16))])
+    values = [any_bits(rng, U8, 256 * 6), normal(rng, BF16, 256, 6)]
     w.segment(0, 256)
-    sequence = put(w, 0, values, fit_bytes(6, values), b=0)
-    at = w.frames[-1][1]
-    check = struct.unpack_from("<Q", w.out, at + 32 + 32)[0]
+    of = []
+    for i, p in enumerate((fit_bytes(6, values[0]),
+                           fit_layers(BF16, 6, values[1]))):
+        sequence = put(w, i, values[i], p, b=0)
+        at = w.frames[-1][1]
+        of.append((sequence, at, 0, struct.unpack_from(
+            "<Q", w.out, at + 32 + 32)[0]))
     w.commit()
     w.segment(0, 256)
-    w.chunk(0, values, 3, of=(sequence, at, 0, check))
+    for i in range(2):
+        w.chunk(i, values[i], 3, of=of[i])
     w.close()
     return w

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Valid archives that show the container: VECTORS has (name, text, make)."""
 
-from enc_codecs import GridParams, fit_bytes, fit_exponent
+from enc_codecs import GridParams, fit_bytes
 from enc_fields import (
     BF16, BYTES, E4M3, E5M2, F16, F32, I8, U8, Random, pack_elements)
 from kvarc_enc import KEY, VALUE, Writer, tensor
@@ -355,7 +355,7 @@ def _():
     rng = Random(9)
     w = one_tensor(F16, 1, 4)
     values = normal(rng, F16, 8, 4)
-    params = fit_exponent(F16, 4, values, 1)
+    params = GridParams([0] * 4, [0] * 4)
     original = w.params(0, params)
     w.segment(0, 8)
     put(w, 0, values, params, params_sequence=original)
@@ -371,7 +371,7 @@ def _():
     rng = Random(12)
     w = one_tensor(F16, 1, 4)
     values = normal(rng, F16, 8, 4)
-    params = fit_exponent(F16, 4, values, 1)
+    params = GridParams([0] * 4, [0] * 4)
     first = w.params(0, params)
     w.params(0, GridParams([-4] * 4, [64] * 4))
     for _ in range(2):
@@ -394,9 +394,8 @@ def _():
         for first, heads in ((0, 2), (2, 1), (3, 2)):
             values = normal(rng, BF16, 6, 4 * heads, 1.0 + first, 0.5)
             if segment == 0 or first == 2:
-                params = (fit_exponent(BF16, 4 * heads, values, 1)
-                          if first else
-                          GridParams([-4] * 8, [64] * 8))
+                mean = 32 * (1 + first) + segment
+                params = GridParams([-4] * 4 * heads, [mean] * 4 * heads)
                 kept[first] = params, w.params(0, params, first, heads)
             params, sequence = kept[first]
             put(w, 0, values, params, first=first, heads=heads,

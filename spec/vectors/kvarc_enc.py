@@ -13,6 +13,7 @@ import sys
 sys.dont_write_bytecode = True
 
 from enc_codecs import Payload, chunk_payload  # noqa: E402
+from enc_layers import layers_payload  # noqa: E402
 from enc_fields import (  # noqa: E402
     SIZE, pack_elements, packed, string, varint, zigzag, zstd_frame)
 from xxh3 import h64, h128, h128_hex  # noqa: E402
@@ -344,6 +345,9 @@ class Writer:
             payload = Payload(struct.pack("<QQ", *options["of"][:2]))
             payload.stream_size, payload.raw_check = options["of"][2:] or (
                 3, None)
+        elif codec == 4:
+            payload = layers_payload(params, t["dtype"], heads * t["channels"],
+                                     values, **options)
         else:
             rope = self.geometry_parts[0][t["rope"] - 1] if t["rope"] else None
             payload = chunk_payload(params, t, heads, rope, values,

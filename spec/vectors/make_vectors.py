@@ -37,6 +37,7 @@ import good_lossy  # noqa: E402
 import good_sessions  # noqa: E402
 import good_tokens  # noqa: E402
 import good_transformer  # noqa: E402
+import layer_vectors  # noqa: E402
 import limit_vectors  # noqa: E402
 import near_vectors  # noqa: E402
 import rate_vectors  # noqa: E402
@@ -125,6 +126,7 @@ def all_files():
 
     for name, text, make in (good_container.VECTORS + good_sessions.VECTORS
                              + good_codecs.VECTORS
+                             + layer_vectors.VECTORS
                              + good_linear.VECTORS
                              + limit_vectors.VECTORS
                              + good_transformer.VECTORS

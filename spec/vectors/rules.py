@@ -28,7 +28,8 @@ RULES = {
         "bad-superblock-reserved bad-frame-flags bad-frame-padding "
         "bad-segment-flags bad-chunk-reserved bad-chunk-mask-flags "
         "bad-chunk-mask-padding bad-chunk-section-padding "
-        "bad-chunk-plane-padding bad-commit-flags bad-chain-index-flags",
+        "bad-chunk-plane-after bad-commit-flags bad-chain-index-flags "
+        "bad-layers-flags bad-layers-absent-flags bad-layers-reserved",
     ],
     "1.8": [
         "tests/vectors.sh",
@@ -100,7 +101,8 @@ RULES = {
     ],
     "8": [
         "bad-chunk-params bad-chunk-params-heads bad-chunk-codec",
-        "bad-params-codec-0 bad-params-codec-3 bad-params-codec-7 "
+        "bad-params-codec-0 bad-params-codec-3 bad-params-codec-4 "
+        "bad-params-codec-7 "
         "bad-params-codec-8 bad-params-codec-9 bad-params-codec-11 "
         "bad-params-codec-14 unsupported-params-codec",
         "bad-index-copy-itself bad-index-copy-later good-params-copy",
@@ -195,9 +197,23 @@ RULES = {
         "predictor-klt-no-rope",
         "bad-klt-below-missing bad-klt-below-halves",
     ],
-    "-exponent": [
-        "bad-chunk-exponent-escape bad-chunk-exponent-low "
-        "bad-chunk-exponent-high",
+    "-layers": [
+        "bad-layers-tops-block-padding bad-layers-1-block-padding "
+        "bad-layers-2-block-padding bad-layers-3-block-padding "
+        "bad-layers-4-block-padding bad-layers-plane-4-block-padding "
+        "bad-layers-plane-2-block-padding bad-layers-plane-1-block-padding "
+        "bad-layers-second-block-padding",
+        "bad-layers-byte-low bad-layers-byte-high bad-layers-tops-byte-low "
+        "bad-layers-tops-byte-high",
+        "bad-layers-count-2-more bad-layers-count-2-less "
+        "bad-layers-count-3-more bad-layers-count-3-less "
+        "bad-layers-count-4-more bad-layers-count-4-less "
+        "bad-layers-count-bytes-more bad-layers-count-bytes-less "
+        "bad-layers-tops-count bad-layers-counts-huge "
+        "bad-layers-count-between-streams",
+        "bad-layers-rest-padding bad-layers-values-padding",
+        "bad-layers-long bad-layers-long-4 bad-layers-nothing-long",
+        "bad-layers-base bad-layers-base-one-top",
     ],
     "-linear": [
         "predictor-layer predictor-heads predictor-channels "
@@ -232,8 +248,8 @@ RULES = {
         "bad-chunk-state bad-streams-words-left bad-streams-words-missing",
         "bad-chunk-state-low bad-streams-state bad-vq-state",
         "bad-chunk-one-stream-size bad-streams-size-one "
-        "bad-linear-stream-size bad-transformer-stream-size",
-        "bad-chunk-plane-padding bad-chunk-plane-constant-padding",
+        "bad-linear-stream-size bad-transformer-stream-size "
+        "bad-layers-one-stream-size",
     ],
     "-raw": ["bad-chunk-raw-long bad-chunk-raw-short"],
     "-repeat": [

@@ -6,10 +6,11 @@ import struct
 
 from bad_base import VECTORS as BAD
 from enc_codecs import (
-    GRID_FORM, Payload, coded_payload, cut_tokens, element_steps, fit_exponent, grid_context,
+    GRID_FORM, Payload, coded_payload, cut_tokens, element_steps, grid_context,
     grid_op, grid_tables, mask_section, planes, rans_steps)
 from enc_fields import (
     BF16, E4M3, E5M2, F16, F32, SIZE, U8, Random, pack_elements)
+from enc_layers import fit_layers
 from kvarc_enc import Writer, tensor
 from vector_data import any_bits, grid_fit, normal, spice
 
@@ -87,7 +88,7 @@ def payload(s, dtype, columns, values, b=3, constant_columns=(), constant_rows=(
     methods = iter(methods)
 
     def bytes_of(numbers):
-        return planes([n & 0xFF for n in numbers], 8, [next(methods, 0)])
+        return planes(numbers, 1, [next(methods, 0)])
 
     more = bytes_of(s.R[:len(keep_rows)]) + bytes_of([r >> 8 for r in s.R[:len(keep_rows)]])
     groups = (len(keep_rows) + s.group - 1) // s.group
@@ -95,7 +96,7 @@ def payload(s, dtype, columns, values, b=3, constant_columns=(), constant_rows=(
     if s.before:
         more += bytes_of(s.A[:len(keep_rows)])
     if dtype == F32:
-        more += planes(low, 16, list(methods))
+        more += planes(low, 2, list(methods))
     each = (32 << b) * len(keep_columns)
     streams = [rans_steps(element_steps(ops[i:i + each])) for i in range(0, len(ops), each)]
     return coded_payload(section, raw, rows, b, cut_tokens(keep_rows, b), streams, more)
@@ -244,8 +245,8 @@ def _():
     for codec in (0, 1, 2, 4, 5):
         a.segment()
         before = [0x3F80] * 192 if codec == 2 else values
-        p = {4: fit_exponent(BF16, 8, values, 2), 5: grid}.get(codec)
-        number = a.w.params(0, p) if p else 0
+        p = {4: fit_layers(BF16, 8, values), 5: grid}.get(codec)
+        number = a.w.params(0, p) if codec == 5 else 0
         a.w.chunk(0, before, codec, p, number)
         named = a.named()
         now = values_of(rng, BF16, 24, 8, [r - 8 for r in R], K, 24, before, A)

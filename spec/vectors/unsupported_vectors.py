@@ -52,8 +52,6 @@ edit("params-codec", "PARAMS of codec 16", "PARAMS", poke(8, 16),
      "unsupported")
 edit("table-set", "grid table set 255", "PARAMS", poke(P + 1, 255),
      "unsupported")
-chunk("plane-method", "plane method 3", 0,
-      lambda p: poke(-32, 3)(p), count=1, answer="unsupported")
 edit("item-kind", "item kind 9", "RESTORE", poke(0, 9), "unsupported")
 edit("piece-type", "piece type 3", "RESTORE", poke(6, 3), "unsupported")
 

@@ -59,7 +59,7 @@ def put(w, number, values, params=None, mask=True, **options):
     mask: constant channels and rows are looked for."""
     if params is None:
         return w.chunk(number, values, **options)
-    sequence = options.pop("params_sequence", None)
+    sequence = options.pop("params_sequence", 0 if params.codec == 4 else None)
     if sequence is None:
         sequence = w.params(number, params, options.get("first", 0),
                             options.get("heads"))

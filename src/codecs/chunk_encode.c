@@ -89,7 +89,8 @@ static kvarc_ret attempt_write(struct kvi_coder *coder, struct kvi_coder_job *jo
 	if (attempt->out.streams.n > 1) {
 		attempt->raw_check = kvi_streams_check(&attempt->out.streams, &job->mask, job->raw,
 		                                       check);
-		kvi_streams_set_checks(&attempt->out.streams, attempt->out.begin, check);
+		(row->put_checks ? row->put_checks : kvi_streams_set_checks)(
+			&attempt->out.streams, attempt->out.begin, check);
 	}
 	put_section(job, attempt);
 	return KVARC_OK;
@@ -124,7 +125,7 @@ static kvarc_ret attempt_price(struct kvi_coder *coder, struct attempt *attempt)
 }
 
 /*
- * The best of the parameters in force and new ones. Leaves best->out empty
+ * The best of the parameters in force and new ones, if the codec has any. Leaves best->out empty
  * when neither can be used. Returns OK, MEM, MEMLIMIT.
  */
 static kvarc_ret attempt_codec(struct kvi_coder *coder, struct kvi_coder_job *job, unsigned codec,
@@ -135,6 +136,8 @@ static kvarc_ret attempt_codec(struct kvi_coder *coder, struct kvi_coder_job *jo
 	struct attempt fresh = { .codec = codec };
 	kvarc_ret ret;
 	*best = fresh;
+	if (!kvi_codec_has_params(codec))
+		return attempt_write(coder, job, best, KVI_SCRATCH_OUT);
 	if (kvi_params_serve(current, job->chunk, codec)) {
 		job->params = current;
 		ret = attempt_write(coder, job, best, KVI_SCRATCH_OUT);
@@ -168,7 +171,7 @@ static unsigned level_codec(int level, unsigned dtype)
 {
 	if (!kvi_float_format(dtype))
 		return KVI_CODEC_BYTES;
-	return level == 0 ? KVI_CODEC_EXPONENT : KVI_CODEC_GRID;
+	return level == 0 ? KVI_CODEC_LAYERS : KVI_CODEC_GRID;
 }
 
 static void set_payload(struct kvi_encoded *out, unsigned codec, const uint8_t *payload,

@@ -9,7 +9,7 @@ static const struct kvi_codec *const rows[KVI_N_CODECS] = {
 	[KVI_CODEC_RAW] = &kvi_codec_raw,
 	[KVI_CODEC_ZSTD] = &kvi_codec_zstd,
 	[KVI_CODEC_CONSTANT] = &kvi_codec_constant,
-	[KVI_CODEC_EXPONENT] = &kvi_codec_exponent,
+	[KVI_CODEC_LAYERS] = &kvi_codec_layers,
 	[KVI_CODEC_GRID] = &kvi_codec_grid,
 	[KVI_CODEC_BYTES] = &kvi_codec_bytes,
 	[KVI_CODEC_LINEAR] = &kvi_codec_linear,
@@ -191,9 +191,11 @@ static kvarc_ret coded_begin(struct kvi_coder *coder, const struct kvi_decode_re
 		return ret;
 	const struct kvi_mask *m = &coded->job.mask;
 	size_t n = kvi_mask_elements(m);
+	const struct kvi_codec *row = kvi_codec_get(request->codec);
 	if (!kvi_streams_cut(&coded->job.streams, request->cut.stream_size, n ? m->rows : 0) ||
-	    (n && !kvi_streams_get(&coded->streams, &coded->job.streams, request->cut.section_bytes,
-	                           &coded->in)))
+	    (n && !(row->get_table ? row->get_table
+	                           : kvi_streams_get)(&coded->streams, &coded->job.streams,
+	                                              request->cut.section_bytes, &coded->in)))
 		return KVARC_DATA;
 	if (n && !choose_streams(request, coded))
 		return KVARC_DATA;

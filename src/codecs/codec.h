@@ -66,8 +66,7 @@ struct kvi_params;
 kvarc_ret kvi_params_parse(struct kvi_params **out, const struct kvi_alloc *alloc, uint8_t codec,
                            uint8_t dtype, uint32_t heads, uint32_t head_channels,
                            const kvarc_rope *rope, const uint8_t *content, size_t bytes);
-/* Whether an encoder may use parameters that an archive held: they are of a lossless codec, and
- * each symbol that it makes has a frequency. Parameters that this library fitted always may be. */
+/* Whether an encoder may use parameters that an archive held: they are of a lossless codec. */
 bool kvi_params_may_encode(const struct kvi_params *params);
 void kvi_params_free(struct kvi_params *params); /* NULL-safe */
 /* True when decoding needs the positions of the tokens (rotating grid). */

@@ -59,10 +59,9 @@ uint64_t kvi_params_rate(size_t bytes, size_t elements)
 
 bool kvi_params_drifted(const struct kvi_params *params, size_t bytes, size_t elements)
 {
-	/* New parameters must save 1/worth: a fit takes as long as encoding, and the chunk is
-	 * encoded again. Codec exponent asks for more because level 0 is for speed. */
-	const unsigned worth = params->codec == KVI_CODEC_EXPONENT ? 128 : 256;
-	const uint64_t least = params->expected / worth +
+	/* New parameters must save 1/256: a fit takes as long as encoding, and the chunk is
+	 * encoded again. */
+	const uint64_t least = params->expected / 256 +
 	                       kvi_params_rate(params->refit_bytes, elements);
 	return !params->expected || kvi_params_rate(bytes, elements) > params->expected + least;
 }

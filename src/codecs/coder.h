@@ -15,7 +15,7 @@
 
 /* Limits of fits, and the Zstandard level of planes. */
 enum {
-	KVI_TABLES_MAX = 16, /* tables of codecs exponent and bytes */
+	KVI_TABLES_MAX = 16, /* tables of codec bytes */
 	KVI_ZSTD_LEVEL = 3
 };
 
@@ -179,7 +179,7 @@ void kvi_coded_place(unsigned dtype, const uint16_t *e, const struct kvi_coded_p
 
 /*
  * The part that the parameters of all codecs have in common. A codec with parameters has a struct
- * of its own whose first member is a kvi_params (exponent.h, grid.h, ...); arrays follow in the
+ * of its own whose first member is a kvi_params (symbols.h, grid.h, ...); arrays follow in the
  * same block of memory. Readers and writers pass parameters to the codec that `codec` names and to
  * no other.
  */
@@ -299,6 +299,13 @@ struct kvi_codec {
 	 * that are stored in planes. */
 	unsigned words_each;
 	unsigned (*plane_bits)(unsigned dtype);
+	/* Reads the zeros behind the section and what goes before the streams, the checks among
+	 * it; writes the checks of two streams or more to where get_table finds them. NULL: the
+	 * coder's table (spec rans 4). */
+	bool (*get_table)(struct kvi_streams_in *streams_in, const struct kvi_streams *streams,
+	                  size_t section_bytes, struct kvi_in *in);
+	void (*put_checks)(const struct kvi_streams *streams, uint8_t *begin,
+	                   const uint64_t check[KVI_STREAMS_MAX]);
 	/* Most bytes of other planes; NULL: there are none. */
 	size_t (*side_bytes)(const struct kvi_mask *m);
 	/* Encodes the job to out; lossy codecs also fill job->decoded. Lossy: END (the codec does
@@ -313,7 +320,7 @@ struct kvi_codec {
 
 /* The row of a codec; of REPEAT, which readers resolve, and of unknown numbers an empty one. */
 const struct kvi_codec *kvi_codec_get(unsigned codec);
-extern const struct kvi_codec kvi_codec_raw, kvi_codec_zstd, kvi_codec_constant, kvi_codec_exponent,
+extern const struct kvi_codec kvi_codec_raw, kvi_codec_zstd, kvi_codec_constant, kvi_codec_layers,
 	kvi_codec_grid, kvi_codec_bytes, kvi_codec_linear, kvi_codec_model, kvi_codec_predicted,
 	kvi_codec_near, kvi_codec_tsc, kvi_codec_vq, kvi_codec_had, kvi_codec_klt, kvi_codec_state;
 

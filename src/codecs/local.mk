@@ -7,9 +7,6 @@ libkvi_la_SOURCES += \
 	src/codecs/codec_params.c \
 	src/codecs/coder.c src/codecs/coder.h \
 	src/codecs/elements.c \
-	src/codecs/exponent/exponent.c src/codecs/exponent/exponent.h \
-	src/codecs/exponent/exponent_fit.c \
-	src/codecs/exponent/split.c \
 	src/codecs/grid/contexts.c \
 	src/codecs/grid/grid.c src/codecs/grid/grid.h \
 	src/codecs/grid/grid_fit.c \
@@ -19,6 +16,8 @@ libkvi_la_SOURCES += \
 	src/codecs/had/transform.c src/codecs/had/transform.h \
 	src/codecs/had/transform_body.h \
 	src/codecs/lanes.c src/codecs/lanes.h \
+	src/codecs/layers/layers_codec.c \
+	src/codecs/layers/layers_tops.c src/codecs/layers/layers_tops.h \
 	src/codecs/linear/linear_codec.c \
 	src/codecs/lossy/codes.c src/codecs/lossy/codes.h \
 	src/codecs/lossy/lossy_codec.c src/codecs/lossy/lossy_codec.h \

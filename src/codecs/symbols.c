@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* symbols.c - frequency tables in parameters, streams of symbols that are coded with them (spec
- * exponent 1, bytes) */
+/* symbols.c - frequency tables in parameters, streams of symbols that are coded with them */
 #include "symbols.h"
 
 enum { TABLE_COST = 32 };
@@ -12,13 +11,12 @@ struct kvi_table_params *kvi_table_params_new(const struct kvi_alloc *alloc, uin
 	/* C is at most 2^20 and a table at most 257 entries: no overflow. */
 	size_t C = kvi_chunk_channels(shape), freq = (size_t)n * symbols;
 	struct kvi_table_params *p;
-	p = kvi_params_new(alloc, codec, shape, sizeof *p + freq * sizeof *p->freqs.freq + 2 * C,
+	p = kvi_params_new(alloc, codec, shape, sizeof *p + freq * sizeof *p->freqs.freq + C,
 	                   (size_t)n * TABLE_COST);
 	if (!p)
 		return NULL;
 	p->freqs = (struct kvi_freqs){ n, symbols, (uint16_t *)(void *)(p + 1) };
 	p->table = (uint8_t *)(p->freqs.freq + freq);
-	p->top = p->table + C;
 	return p;
 }
 
@@ -75,16 +73,8 @@ void kvi_table_params_serialise(const struct kvi_params *params, struct kvi_out 
 
 bool kvi_params_may_encode(const struct kvi_params *params)
 {
-	const struct kvi_table_params *t = kvi_table_params_of(params);
-	if (kvi_codec_lossy(params->codec))
-		return false;
 	/* Bytes without a frequency are escaped; the tables of grid are the specification's. */
-	if (params->codec != KVI_CODEC_EXPONENT)
-		return true;
-	for (size_t i = 0; i < (size_t)t->freqs.n * t->freqs.symbols; i++)
-		if (!t->freqs.freq[i])
-			return false;
-	return true;
+	return !kvi_codec_lossy(params->codec);
 }
 
 const struct kvi_tables *kvi_freqs_tables(struct kvi_coder *coder, const struct kvi_freqs *freqs,

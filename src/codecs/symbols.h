@@ -11,19 +11,18 @@ struct kvi_freqs {
 	uint16_t *freq;
 };
 
-/* Parameters of the codecs exponent and bytes. */
+/* Parameters of the codec bytes. */
 struct kvi_table_params {
 	struct kvi_params common;
 	struct kvi_freqs freqs;
 	uint8_t *table; /* table of each channel */
-	uint8_t *top;   /* exponent field of symbol 0 of each channel; codec exponent alone */
 };
 
-/* The parameters of the codec exponent or bytes; NULL: they are of another codec. */
+/* The parameters of the codec bytes; NULL: they are of another codec. */
 static inline struct kvi_table_params *kvi_table_params_of(const struct kvi_params *params)
 {
-	bool yes = params->codec == KVI_CODEC_EXPONENT || params->codec == KVI_CODEC_BYTES;
-	return yes ? (struct kvi_table_params *)(uintptr_t)params : NULL;
+	return params->codec == KVI_CODEC_BYTES ? (struct kvi_table_params *)(uintptr_t)params
+	                                        : NULL;
 }
 /* Parameters with n tables of zeros; NULL: no memory. */
 struct kvi_table_params *kvi_table_params_new(const struct kvi_alloc *alloc, uint8_t codec,

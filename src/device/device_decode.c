@@ -69,60 +69,44 @@ struct stream_kernel {
 	uint32_t codec, dtype;
 };
 static const struct stream_kernel stream_kernels[] = {
-	{ "kvi_gpu_exponent_f16", NULL, KVI_CODEC_EXPONENT, KVARC_F16 },
-	{ "kvi_gpu_exponent_bf16", NULL, KVI_CODEC_EXPONENT, KVARC_BF16 },
-	{ "kvi_gpu_exponent_e4m3", NULL, KVI_CODEC_EXPONENT, KVARC_E4M3 },
+	{ "kvi_gpu_layers_f16", NULL, KVI_CODEC_LAYERS, KVARC_F16 },
+	{ "kvi_gpu_layers_bf16", NULL, KVI_CODEC_LAYERS, KVARC_BF16 },
+	{ "kvi_gpu_layers_e4m3", NULL, KVI_CODEC_LAYERS, KVARC_E4M3 },
 	{ "kvi_gpu_grid_f16", "kvi_gpu_contexts_f16", KVI_CODEC_GRID, KVARC_F16 },
 	{ "kvi_gpu_grid_bf16", "kvi_gpu_contexts_bf16", KVI_CODEC_GRID, KVARC_BF16 },
 	{ "kvi_gpu_grid_e4m3", "kvi_gpu_contexts_e4m3", KVI_CODEC_GRID, KVARC_E4M3 },
 };
 
-/*
- * Sizes of shared memory: bytes of a table of codec exponent; entries of a ring of channels beyond
- * their number; bytes of the tables of codec grid, and its chunks per block.
- */
-enum {
-	TABLE_BYTES = 2048 * 4,
-	RING_MORE = 127 + 128,
-	GRID_BYTES = 192 * 41 * 4 + 64 * 4 + 192 * 256,
-	GRID_CHUNKS = 2
-};
+/* Bytes of shared memory of the tables of codec grid, and its chunks per block; entries of a ring
+ * of channels beyond their number. */
+enum { GRID_BYTES = 192 * 41 * 4 + 64 * 4 + 192 * 256, GRID_CHUNKS = 2, RING_MORE = 127 + 128 };
 
-/* Largest numbers among the chunks of a kernel. */
-struct most {
-	uint32_t tables, channels;
-	bool any;
-};
-
-static struct most find_most(const struct stream_kernel *kernel,
-                             const struct kvi_planned_chunk *chunk, size_t n)
+/* The channels of the largest chunk of a kernel; 0: it has none. */
+static uint32_t most_channels(const struct stream_kernel *kernel,
+                              const struct kvi_planned_chunk *chunk, size_t n)
 {
-	struct most most = { 0 };
+	uint32_t most = 0;
 	for (size_t i = 0; i < n; i++) {
 		const struct kvi_gpu_chunk *j = &chunk[i].job;
 		const uint32_t channels = j->heads * j->head_channels;
-		if (j->codec != kernel->codec || j->dtype != kernel->dtype)
-			continue;
-		most.any = true;
-		most.tables = chunk[i].tables > most.tables ? chunk[i].tables : most.tables;
-		most.channels = channels > most.channels ? channels : most.channels;
+		if (j->codec == kernel->codec && j->dtype == kernel->dtype && channels > most)
+			most = channels;
 	}
 	return most;
 }
 
-static kvarc_ret decode_exponent(struct batch_launch *batch_launch,
-                                 const struct stream_kernel *kernel, struct most most)
+static kvarc_ret decode_layers(struct batch_launch *batch_launch,
+                               const struct stream_kernel *kernel)
 {
-	const uint32_t shared = most.tables * TABLE_BYTES + (most.channels + RING_MORE) * 4;
-	const struct kvi_launch k = { kernel->name, batch_launch->n, 1, KVI_BLOCK, shared, 1 };
-	void *arguments[] = { &batch_launch->jobs, &most.tables };
+	const struct kvi_launch k = { kernel->name, batch_launch->n, 1, KVI_BLOCK, 0, 1 };
+	void *arguments[] = { &batch_launch->jobs };
 	return launch(batch_launch, &k, arguments);
 }
 
 static kvarc_ret decode_grid(struct batch_launch *batch_launch, const struct stream_kernel *kernel,
-                             struct most most)
+                             uint32_t channels)
 {
-	const uint32_t warps = (most.channels + RING_MORE + KVI_WARP - 1) / KVI_WARP;
+	const uint32_t warps = (channels + RING_MORE + KVI_WARP - 1) / KVI_WARP;
 	const struct kvi_launch contexts = {
 		kernel->contexts, kvi_blocks_of(warps), batch_launch->n, KVI_SMALL_BLOCK, 0, 1
 	};
@@ -144,10 +128,10 @@ static kvarc_ret decode_streams(struct batch_launch *launch, const struct kvi_pl
 	kvarc_ret ret = KVARC_OK;
 	for (size_t k = 0; k < sizeof stream_kernels / sizeof *stream_kernels && !ret; k++) {
 		const struct stream_kernel *s = &stream_kernels[k];
-		const struct most most = find_most(s, chunk, n);
-		if (most.any)
-			ret = s->contexts ? decode_grid(launch, s, most)
-			                  : decode_exponent(launch, s, most);
+		const uint32_t channels = most_channels(s, chunk, n);
+		if (channels)
+			ret = s->contexts ? decode_grid(launch, s, channels)
+			                  : decode_layers(launch, s);
 	}
 	return ret;
 }

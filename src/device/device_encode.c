@@ -4,18 +4,11 @@
 
 #include "plan_state.h"
 
-#include "format/codec_ids.h"
 #include "util/error.h"
 
-/* Sizes of shared memory: entries of the tables of the codecs, each twice, and of a ring beyond the
- * channels. */
-enum {
-	EXPONENT_ENTRIES = KVI_GPU_TABLES * 32,
-	GRID_ENTRIES = 192 * 41,
-	GRID_TOKENS = 64,
-	RING_MORE = 127 + 128,
-	GRID_CHUNKS = 2 /* chunks per block */
-};
+/* Sizes of shared memory: entries of the tables, twice, and of tokens; of a ring beyond the
+ * channels. Chunks per block. */
+enum { GRID_ENTRIES = 192 * 41, GRID_TOKENS = 64, RING_MORE = 127 + 128, GRID_CHUNKS = 2 };
 
 /* Outputs of a layer on their way: their jobs lie one behind the other. */
 struct output_launch {
@@ -59,13 +52,11 @@ static kvarc_ret launch_blocks(struct output_launch *output_launch, const char *
 	return launch(output_launch, name, output_launch->n, 1, KVI_BLOCK, 0, arguments);
 }
 
-static bool has(const struct output_launch *launch, uint32_t codec, uint32_t dtype)
+static bool has(const struct output_launch *launch, uint32_t dtype)
 {
-	for (uint32_t i = 0; i < launch->n; i++) {
-		const struct kvi_gpu_chunk *j = &launch->outputs[i].job.job;
-		if (j->dtype == dtype && j->codec == codec)
+	for (uint32_t i = 0; i < launch->n; i++)
+		if (launch->outputs[i].job.job.dtype == dtype)
 			return true;
-	}
 	return false;
 }
 
@@ -88,14 +79,12 @@ static kvarc_ret launch_mask(struct output_launch *launch)
 /* Names of the kernels of a format. Each leaves the chunks of others alone. */
 struct output_kernels {
 	uint32_t dtype;
-	const char *planes, *contexts, *put;
-	const char *choose_exponent, *encode_exponent, *choose_grid, *encode_grid;
+	const char *contexts, *choose, *encode;
 };
-#define KERNELS(dtype, f)                                                                   \
-	{                                                                                   \
-		dtype, "kvi_gpu_planes_" f, "kvi_gpu_encode_contexts_" f, "kvi_gpu_put_" f, \
-			"kvi_gpu_choose_exponent_" f, "kvi_gpu_encode_exponent_" f,         \
-			"kvi_gpu_choose_grid_" f, "kvi_gpu_encode_grid_" f                  \
+#define KERNELS(dtype, f)                                                      \
+	{                                                                      \
+		dtype, "kvi_gpu_encode_contexts_" f, "kvi_gpu_choose_grid_" f, \
+			"kvi_gpu_encode_grid_" f                               \
 	}
 static const struct output_kernels output_kernels[] = {
 	KERNELS(KVARC_F16, "f16"),
@@ -106,21 +95,9 @@ enum { KERNELS_N = sizeof output_kernels / sizeof *output_kernels };
 
 /* ----- streams ------------------------------------------------ */
 
-static kvarc_ret encode_exponent(struct output_launch *output_launch,
-                                 const struct output_kernels *kernels)
-{
-	const uint32_t shared = (2 * EXPONENT_ENTRIES + output_launch->channels + RING_MORE) * 4;
-	void *arguments[] = { &output_launch->jobs };
-	kvarc_ret ret = launch(output_launch, kernels->choose_exponent, output_launch->n, 1,
-	                       KVI_WARP, shared, arguments);
-	return ret ? ret
-	           : launch(output_launch, kernels->encode_exponent, output_launch->n, 1, KVI_BLOCK,
-	                    shared, arguments);
-}
-
-/* Contexts and streams. */
-static kvarc_ret encode_grid(struct output_launch *output_launch,
-                             const struct output_kernels *kernels)
+/* Contexts and streams of a format. */
+static kvarc_ret encode_format(struct output_launch *output_launch,
+                               const struct output_kernels *kernels)
 {
 	enum { THREADS = GRID_CHUNKS * KVI_BLOCK, CHOSEN = THREADS / KVI_WARP };
 	const uint32_t shared = (2 * GRID_ENTRIES + GRID_TOKENS) * 4;
@@ -129,35 +106,21 @@ static kvarc_ret encode_grid(struct output_launch *output_launch,
 		launch_each(output_launch, kernels->contexts,
 	                    (output_launch->channels + RING_MORE + KVI_WARP - 1) / KVI_WARP);
 	if (!ret)
-		ret = launch(output_launch, kernels->choose_grid,
+		ret = launch(output_launch, kernels->choose,
 		             (output_launch->n + CHOSEN - 1) / CHOSEN, 1, THREADS, shared,
 		             arguments);
 	return ret ? ret
-	           : launch(output_launch, kernels->encode_grid,
+	           : launch(output_launch, kernels->encode,
 	                    (output_launch->n + GRID_CHUNKS - 1) / GRID_CHUNKS, 1, THREADS, shared,
 	                    arguments);
-}
-
-/* Planes and streams of a format. */
-static kvarc_ret encode_format(struct output_launch *launch, const struct output_kernels *kernels)
-{
-	const bool exponent = has(launch, KVI_CODEC_EXPONENT, kernels->dtype);
-	const bool grid = has(launch, KVI_CODEC_GRID, kernels->dtype);
-	kvarc_ret ret = KVARC_OK;
-	if (exponent || grid)
-		ret = launch_each(launch, kernels->planes, KVI_GPU_STREAMS);
-	if (!ret && exponent)
-		ret = encode_exponent(launch, kernels);
-	if (!ret && grid)
-		ret = encode_grid(launch, kernels);
-	return ret;
 }
 
 static kvarc_ret launch_streams(struct output_launch *launch)
 {
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0; i < KERNELS_N && !ret; i++)
-		ret = encode_format(launch, &output_kernels[i]);
+		if (has(launch, output_kernels[i].dtype))
+			ret = encode_format(launch, &output_kernels[i]);
 	return ret;
 }
 
@@ -165,12 +128,8 @@ static kvarc_ret launch_streams(struct output_launch *launch)
 static kvarc_ret launch_payloads(struct output_launch *launch)
 {
 	kvarc_ret ret = launch_blocks(launch, "kvi_gpu_checks");
-	for (size_t i = 0; i < KERNELS_N && !ret; i++) {
-		const struct output_kernels *k = &output_kernels[i];
-		if (has(launch, KVI_CODEC_EXPONENT, k->dtype) ||
-		    has(launch, KVI_CODEC_GRID, k->dtype))
-			ret = launch_blocks(launch, k->put);
-	}
+	if (!ret)
+		ret = launch_blocks(launch, "kvi_gpu_put");
 	return ret ? ret : launch_one(launch, "kvi_gpu_encoded");
 }
 

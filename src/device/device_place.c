@@ -130,7 +130,6 @@ static struct kvi_gpu_encode output_of(const struct kvarc_device_plan *plan,
 	move_staged(&j.job, plan->staging);
 	move_work(&j.job, work);
 	j.words += work;
-	j.planes += work;
 	j.channel_bits += work;
 	j.job.view = kvi_plan_view(&views[chunk->tensor], chunk->head, chunk->row);
 	return j;

@@ -62,7 +62,6 @@ kvarc_ret kvi_plan_add_params(struct kvarc_device_plan *plan, struct kvi_planned
 	if (!x)
 		return kvi_fail_alloc(plan->d->error, alloc);
 	memcpy(to, &made, sizeof made);
-	of->tables = made.n_tables;
 	*x = *of;
 	return KVARC_OK;
 }
@@ -100,9 +99,11 @@ bool kvi_plan_has_kernel(uint32_t dtype)
 static kvarc_ret fill_chunk(struct kvarc_device_plan *plan, const struct kvi_located *chunk,
                             struct kvi_planned_chunk *planned_chunk)
 {
+	const unsigned codec = chunk->header.codec;
+	const bool streams = codec == KVI_CODEC_LAYERS || codec == KVI_CODEC_GRID;
 	uint64_t at;
 	if (!chunk->decodable || kvi_chunk_channels(&chunk->shape) > KVI_GPU_CHANNELS ||
-	    (chunk->params && !kvi_plan_has_kernel(chunk->shape.dtype))) {
+	    (streams && !kvi_plan_has_kernel(chunk->shape.dtype))) {
 		as_raw(planned_chunk, chunk);
 		return KVARC_OK;
 	}
@@ -112,11 +113,10 @@ static kvarc_ret fill_chunk(struct kvarc_device_plan *plan, const struct kvi_loc
 	plan->info.file_bytes += chunk->bytes;
 	if (!chunk->params)
 		return KVARC_OK;
-	struct kvi_planned_params of = { chunk->header.params, chunk->tensor, chunk->head, 0, 0 };
+	struct kvi_planned_params of = { chunk->header.params, chunk->tensor, chunk->head, 0 };
 	kvarc_ret ret = kvi_plan_add_params(plan, &of, chunk->params, &chunk->shape);
 	planned_chunk->job.params = of.at;
-	planned_chunk->tables = of.tables;
-	if (ret || chunk->header.codec == KVI_CODEC_EXPONENT || !chunk->shape.rope)
+	if (ret || !chunk->shape.rope)
 		return ret;
 	uint8_t *to = kvi_plan_reserve(plan, chunk->shape.n_tokens * sizeof(int32_t), &at);
 	if (!to)

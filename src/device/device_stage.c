@@ -35,9 +35,6 @@ static void relocate(const struct kvarc_device_plan *plan, uint8_t *image, uint6
 		uint8_t *at = image + KVI_LIST(struct kvi_planned_params, plan->params, i)->at;
 		struct kvi_gpu_params x;
 		memcpy(&x, at, sizeof x);
-		move(&x.freq, staging);
-		move(&x.table, staging);
-		move(&x.top, staging);
 		move(&x.k, staging);
 		move(&x.mean, staging);
 		move(&x.rope, staging);

@@ -67,14 +67,13 @@ static void fill_output(struct kvi_output_chunk *chunk, const struct kvi_append_
 
 /* Parameters, and the positions of what rotates. */
 static kvarc_ret add_params(struct output_walk *walk, const struct kvi_append_chunk *chunk,
-                            struct kvi_gpu_chunk *job, uint32_t *tables)
+                            struct kvi_gpu_chunk *job)
 {
-	struct kvi_planned_params params = { chunk->params_sequence, chunk->tensor, chunk->head, 0,
+	struct kvi_planned_params params = { chunk->params_sequence, chunk->tensor, chunk->head,
 		                             0 };
 	kvarc_ret ret = kvi_plan_add_params(walk->p, &params, chunk->params, &chunk->shape);
-	*tables = params.tables;
 	job->params = params.at;
-	if (ret || chunk->codec != KVI_CODEC_GRID || !chunk->shape.rope)
+	if (ret || !chunk->shape.rope)
 		return ret;
 	ret = add_positions(walk, chunk);
 	job->positions = walk->positions;
@@ -86,14 +85,13 @@ static kvarc_ret take(void *opaque, const struct kvi_append_chunk *chunk)
 	struct output_walk *x = opaque;
 	struct kvarc_device_plan *p = x->p;
 	struct kvi_output_chunk o = { 0 };
-	uint32_t tables;
 	count(x, chunk, kvi_chunk_bytes(&chunk->shape));
 	if (!chunk->elsewhere || kvi_chunk_channels(&chunk->shape) > KVI_GPU_CHANNELS ||
 	    !kvi_plan_has_kernel(chunk->shape.dtype))
 		return KVARC_OK;
 	fill_output(&o, chunk);
-	kvarc_ret ret = add_params(x, chunk, &o.job.job, &tables);
-	if (ret || tables > KVI_GPU_TABLES)
+	kvarc_ret ret = add_params(x, chunk, &o.job.job);
+	if (ret)
 		return ret;
 	struct kvi_output_chunk *to = kvi_list_add(&p->outputs, &p->d->alloc, sizeof *to);
 	if (!to)

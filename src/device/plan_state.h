@@ -21,7 +21,6 @@ struct kvi_planned_chunk {
 	uint32_t file_bytes;
 	uint64_t t0; /* first token in the track */
 	uint32_t tensor, layer;
-	uint32_t tables;   /* number of tables of its parameters, codec exponent */
 	uint32_t from, to; /* the tokens of the chunk that the range has */
 	uint16_t head;
 	bool host;      /* decoded by the host: a raw chunk is made of it */
@@ -34,7 +33,6 @@ struct kvi_planned_params {
 	uint32_t tensor;
 	uint16_t head;
 	uint64_t at; /* offset of struct kvi_gpu_params */
-	uint32_t tables;
 };
 
 /* A chunk that kernels encode. */
@@ -82,8 +80,8 @@ struct kvi_chunk_header kvi_planned_header(const struct kvi_planned_chunk *chunk
 uint8_t *kvi_plan_reserve(struct kvarc_device_plan *plan, size_t n, uint64_t *at);
 /* The tables of all chunks, the first of the constants. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_plan_begin_constants(struct kvarc_device_plan *plan);
-/* Parameters of a PARAMS frame for a tensor and head, added at their first use: fills at and
- * tables. Returns OK, MEM, MEMLIMIT. */
+/* Parameters of a PARAMS frame for a tensor and head, added at their first use: fills at.
+ * Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_plan_add_params(struct kvarc_device_plan *plan, struct kvi_planned_params *of,
                               const struct kvi_params *params, const struct kvi_chunk *shape);
 /* n rounded up to a multiple of KVI_PART_ALIGN. */

@@ -2,6 +2,7 @@
 /* kernels_avx2.c - the kernels of AVX2, 4 x 8 lanes a step */
 #include "config.h"
 
+#include "layers.h"
 #include "ops_avx2.h"
 #include "step_body.h"
 #include "escapes_body.h"
@@ -64,4 +65,5 @@ const struct kvi_kernels kvi_kernels_avx2 = {
 	.coding.exp_encode = exp_encode,
 	.coding.exp_decode = exp_decode,
 	.slots.slot_rows = slot_rows,
+	.layers = &kvi_avx2_layers,
 };

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "grid_avx512_body.h"
+#include "layers.h"
 
 #include "grid_spans_body.h"
 #include "grid_price_body.h"
@@ -97,16 +98,20 @@ static void gather_grid_encode2(const struct kvi_grid_job *const job[2],
 
 const struct kvi_kernels kvi_kernels_avx512 = { KERNELS, SEARCH,
 	                                        .coding.exp_decode2 = kvi_avx512_exp_decode2,
-	                                        .slots.slot_rows = slot_rows };
+	                                        .slots.slot_rows = slot_rows,
+	                                        .layers = &kvi_avx2_layers };
 #if defined(KVI_AVX512VNNI)
 #define VNNI .vnni = true, .slots.slot_rows = slot_rows_vnni
 const struct kvi_kernels kvi_kernels_avx512vnni = { KERNELS, SEARCH, VNNI,
-	                                            .coding.exp_decode2 = kvi_avx512_exp_decode2 };
+	                                            .coding.exp_decode2 = kvi_avx512_exp_decode2,
+	                                            .layers = &kvi_avx2_layers };
 const struct kvi_kernels kvi_kernels_avx512vbmi = { KERNELS,
 	                                            SEARCH,
 	                                            VNNI,
 	                                            .coding.exp_decode2 = kvi_vbmi_exp_decode2,
 	                                            .coding.exp_decode4 = kvi_vbmi_exp_decode4,
-	                                            .coding.exp_encode2 = kvi_vbmi_exp_encode2 };
-const struct kvi_kernels kvi_kernels_avx512gather = { KERNELS, GATHERS, VNNI };
+	                                            .coding.exp_encode2 = kvi_vbmi_exp_encode2,
+	                                            .layers = &kvi_vbmi_layers };
+const struct kvi_kernels kvi_kernels_avx512gather = { KERNELS, GATHERS, VNNI,
+	                                              .layers = &kvi_vbmi_layers };
 #endif

@@ -2,6 +2,7 @@
 /* kernels_neon.c - the kernels of NEON, 8 x 4 lanes a step */
 #include "config.h"
 
+#include "layers.h"
 #include "ops_neon.h"
 #include "step_body.h"
 #include "escapes_body.h"
@@ -69,4 +70,5 @@ const struct kvi_kernels kvi_kernels_neon = {
 	.coding.exp_encode = exp_encode,
 	.coding.exp_decode = exp_decode,
 	.slots.slot_rows = slot_rows,
+	.layers = &kvi_neon_layers,
 };

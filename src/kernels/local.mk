@@ -9,6 +9,9 @@ libkvi_la_SOURCES += \
 	src/kernels/grid_numbers.h \
 	src/kernels/grid_scalar.c \
 	src/kernels/kernel_sets.c \
+	src/kernels/layers.h \
+	src/kernels/layers_codes.h \
+	src/kernels/layers_scalar.c \
 	src/kernels/linear_formulas.h \
 	src/kernels/range_coder.c src/kernels/range_coder.h \
 	src/kernels/rans.h \
@@ -26,6 +29,8 @@ kernel_bodies = \
 	src/kernels/grid_body.h \
 	src/kernels/grid_spans_body.h \
 	src/kernels/grid_price_body.h \
+	src/kernels/layers_body.h \
+	src/kernels/layers_shuffles.h \
 	src/kernels/ops.h \
 	src/kernels/rotated_tokens_body.h \
 	src/kernels/rotation_body.h \
@@ -42,6 +47,7 @@ noinst_LTLIBRARIES += libkvi_avx2.la
 libkvi_avx2_la_SOURCES = $(kernel_bodies) \
 	src/kernels/fits_avx2.c \
 	src/kernels/kernels_avx2.c \
+	src/kernels/layers_avx2.c \
 	src/kernels/moves_avx2.c \
 	src/kernels/ops_avx2.h
 libkvi_avx2_la_CFLAGS = $(AM_CFLAGS) $(AVX2_CFLAGS)
@@ -60,6 +66,7 @@ libkvi_avx512_la_SOURCES = $(kernel_bodies) \
 	src/kernels/grid_words_body.h \
 	src/kernels/halves_vbmi.h \
 	src/kernels/kernels_avx512.c \
+	src/kernels/layers_vbmi.c \
 	src/kernels/ops_avx512.h
 libkvi_avx512_la_CFLAGS = $(AM_CFLAGS) $(AVX512_CFLAGS)
 libkvi_la_LIBADD += libkvi_avx512.la
@@ -67,5 +74,6 @@ endif
 if SIMD_NEON
 libkvi_la_SOURCES += $(kernel_bodies) \
 	src/kernels/kernels_neon.c \
+	src/kernels/layers_neon.c \
 	src/kernels/ops_neon.h
 endif

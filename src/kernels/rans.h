@@ -172,7 +172,8 @@ struct kvi_rotated {
 	const uint16_t *classes;
 };
 
-struct kvi_rows; /* slots.h */
+struct kvi_layer_kernels; /* layers.h */
+struct kvi_rows;          /* slots.h */
 struct kvi_slot_block;
 struct kvi_slot_job;
 struct kvi_near; /* fits.h */
@@ -305,6 +306,7 @@ struct kvi_kernels {
 	struct kvi_move_kernels moves;
 	struct kvi_fit_kernels fits;
 	struct kvi_slot_kernels slots;
+	const struct kvi_layer_kernels *layers;
 };
 
 /* Whether exp_decode of a job with this many tables accepts `rest`, unless it is per_step. */

@@ -7,21 +7,14 @@
 #include "reader_prediction.h"
 #include "reader_segments.h"
 #include "reader_state.h"
-#include "codecs/mask.h"
-#include "codecs/planes.h"
-#include "codecs/streams.h"
-#include "codecs/symbols.h"
+#include "codecs/coder.h"
 #include "format/codec_ids.h"
 #include "util/arguments.h"
-
-/* Bytes of a frame that are read at first; tables of a PARAMS frame in the GPU subset. */
-enum { FIRST_BYTES = 1024, SUBSET_TABLES = 8 };
 
 /* A walk through a range. */
 struct range_walk {
 	kvarc_reader *r;
 	struct kvi_range g;
-	struct kvi_buffer head, runs;
 	kvi_located_take take;
 	void *opaque;
 };
@@ -38,83 +31,6 @@ kvarc_ret kvi_reader_bytes(kvarc_reader *r, void *to, size_t bytes, uint64_t off
 }
 
 /* ----- whether a chunk is of the subset ------------------------------------------------ */
-
-/* Whether all planes from `at` of the payload to its end are stored or constant. */
-static kvarc_ret planes_fit(struct range_walk *w, const struct kvi_located *located, uint64_t at,
-                            bool *fit)
-{
-	uint8_t head[KVI_PLANE_HEAD];
-	*fit = true;
-	while (at < located->bytes && *fit) {
-		*fit = located->bytes - at >= sizeof head;
-		kvarc_ret ret = *fit ? kvi_reader_bytes(w->r, head, sizeof head,
-		                                        located->offset + at)
-		                     : KVARC_OK;
-		if (ret)
-			return ret;
-		*fit = *fit && (head[0] == KVI_PLANE_STORED || head[0] == KVI_PLANE_CONSTANT);
-		at += sizeof head + kvi_frame_padded(kvi_load32(head + 4));
-	}
-	return KVARC_OK;
-}
-
-/* The payload of a codec with streams up to its table; *planes: where its planes begin. False: it
- * is not valid, and decoding it says so. */
-static bool find_planes(struct range_walk *w, const struct kvi_located *located, uint64_t *planes)
-{
-	const size_t C = kvi_chunk_channels(&located->shape);
-	struct kvi_mask m = { .T = located->shape.n_tokens,
-		              .C = C,
-		              .size = (unsigned)kvarc_dtype_bytes(located->shape.dtype),
-		              .runs = (struct kvi_mask_run *)(void *)w->runs.p };
-	const uint8_t *from = w->head.p + KVI_CHUNK_HEADER_BYTES;
-	const size_t section = located->header.cut.section_bytes;
-	struct kvi_in in = kvi_in_make(from, section);
-	struct kvi_streams s;
-	if (!kvi_mask_parse(&m, &in) || in.bad)
-		return false;
-	if (!kvi_streams_cut(&s, located->header.cut.stream_size, m.channels ? m.rows : 0))
-		return false;
-	uint64_t at = kvi_frame_padded((uint32_t)section);
-	const uint64_t table = at;
-	at += (uint64_t)s.n * KVI_STREAM_ENTRY;
-	if (KVI_CHUNK_HEADER_BYTES + at > located->bytes)
-		return false;
-	for (unsigned i = 0; i < s.n; i++)
-		at += kvi_frame_padded(2 * (kvi_load32(from + table + 16 * i) & 0x7ffffffu));
-	*planes = KVI_CHUNK_HEADER_BYTES + at;
-	return true;
-}
-
-/* Makes w->head hold n bytes of the payload, all where it is shorter. */
-static kvarc_ret hold(struct range_walk *w, const struct kvi_located *located, uint64_t n)
-{
-	if (n > located->bytes)
-		n = located->bytes;
-	if (!kvi_buffer_grow(&w->head, &w->r->alloc, n + 16, 0))
-		return kvi_fail_alloc(w->r->error, &w->r->alloc);
-	return kvi_reader_bytes(w->r, w->head.p, n, located->offset);
-}
-
-static kvarc_ret streams_fit(struct range_walk *w, struct kvi_located *located)
-{
-	const size_t C = kvi_chunk_channels(&located->shape);
-	const struct kvi_table_params *t = located->params ? kvi_table_params_of(located->params)
-	                                                   : NULL;
-	uint64_t planes;
-	if (t && t->freqs.n > SUBSET_TABLES)
-		return KVARC_OK;
-	if (!kvi_buffer_grow(&w->runs, &w->r->alloc,
-	                     kvi_mask_runs_max(C) * sizeof(struct kvi_mask_run), 0))
-		return kvi_fail_alloc(w->r->error, &w->r->alloc);
-	kvarc_ret ret = hold(w, located,
-	                     (uint64_t)KVI_CHUNK_HEADER_BYTES + located->header.cut.section_bytes +
-	                             KVI_FRAME_ALIGN + KVI_STREAMS_MAX * 16u);
-	if (ret || located->header.cut.section_bytes > located->bytes - KVI_CHUNK_HEADER_BYTES ||
-	    !find_planes(w, located, &planes))
-		return ret;
-	return planes_fit(w, located, planes, &located->decodable);
-}
 
 /* Reads the head of a chunk's frame and sets what it says. */
 static kvarc_ret read_head(struct range_walk *w, const struct kvi_segment_ref *segment,
@@ -156,14 +72,15 @@ static kvarc_ret judge(struct range_walk *w, const struct kvi_segment_ref *segme
 	switch (located->header.codec) {
 	case KVI_CODEC_RAW:
 	case KVI_CODEC_CONSTANT:
+	case KVI_CODEC_LAYERS:
 		located->decodable = true;
 		return KVARC_OK;
-	case KVI_CODEC_EXPONENT:
 	case KVI_CODEC_GRID:
 		if (!params || params->codec != located->header.codec)
 			return KVARC_OK; /* decoding the chunk reports the error */
 		located->params = params;
-		return streams_fit(w, located);
+		located->decodable = true;
+		return KVARC_OK;
 	default:
 		return KVARC_OK;
 	}
@@ -230,7 +147,5 @@ kvarc_ret kvi_reader_locate(kvarc_reader *r, const kvarc_range *range, kvi_locat
 		if (kvi_segment_has(s, w.g.track, w.g.t0, w.g.t_end))
 			ret = walk_segment(&w, s);
 	}
-	kvi_free(&r->alloc, w.head.p);
-	kvi_free(&r->alloc, w.runs.p);
 	return ret;
 }

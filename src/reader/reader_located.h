@@ -28,8 +28,8 @@ struct kvi_located {
 	struct kvi_chunk_header header;  /* not set where offset is 0 */
 	const struct kvi_params *params; /* NULL: the codec has none */
 	bool predicted;                  /* predicted from other chunks, or by a model */
-	/* Whether it is of the GPU subset (spec 3.6) and predicted by nothing: raw, constant,
-	 * exponent, grid. Others are for kvarc_reader_read_deliver. */
+	/* Whether it is predicted by nothing, and of a codec that kernels have: raw, constant,
+	 * layers, grid. Others are for kvarc_reader_read_deliver. */
 	bool decodable;
 };
 
@@ -53,8 +53,8 @@ KVI_SHARED kvarc_ret kvi_reader_model(kvarc_reader *r, struct kvi_located_model 
 typedef kvarc_ret (*kvi_located_take)(void *opaque, const struct kvi_located *p);
 
 /*
- * All chunks of a range, segment after segment. Of each one that is not encrypted its head and
- * those of its planes are read, in a request each. r must be able to seek, and not salvage.
+ * All chunks of a range, segment after segment. Of each one that is not encrypted its head is
+ * read. r must be able to seek, and not salvage.
  * Returns as kvarc_reader_read does, or what take returned; errors are those of r.
  */
 KVI_SHARED kvarc_ret kvi_reader_locate(kvarc_reader *r, const kvarc_range *range,

@@ -21,7 +21,7 @@ const kvarc_geometry *kvi_writer_geometry(const kvarc_writer *w)
 static bool may_be_coded(const kvarc_writer_options *options, uint8_t kind,
                          const struct kvi_group *group, const struct kvi_append_chunk *chunk)
 {
-	return options->level < KVI_LEVEL_PROFILE && !options->lossy &&
+	return options->level == KVI_LEVEL_GRID && !options->lossy &&
 	       kvi_float_format(chunk->shape.dtype) && kind != KVARC_CONV_STATE &&
 	       kind != KVARC_RECURRENT_STATE &&
 	       kvi_params_serve(group->params, &chunk->shape, chunk->codec) &&
@@ -44,8 +44,7 @@ static struct kvi_append_chunk chunk_of(const kvarc_writer *w, const struct kvi_
 		                      .layer = t->layer,
 		                      .head = group->head,
 		                      .row = first,
-		                      .codec = w->options.level ? KVI_CODEC_GRID
-		                                                : KVI_CODEC_EXPONENT,
+		                      .codec = w->options.level ? KVI_CODEC_GRID : KVI_CODEC_LAYERS,
 		                      .params = group->params,
 		                      .params_sequence = group->params_sequence,
 		                      .hashed = !(w->options.flags & KVARC_WRITE_STREAMABLE) };

@@ -22,10 +22,10 @@ struct kvi_append_chunk {
 	uint32_t tensor, layer;
 	uint16_t head;
 	uint32_t row; /* row of its first token in the append */
-	/* Codec and parameters for another encoder, so that its payload is equal to this library's
-	 * (but for planes, which it may store). */
+	/* Codec and parameters for another encoder, so that its payload is equal to this
+	 * library's. */
 	bool elsewhere; /* another encoder may encode the chunk; false: this library alone */
-	uint8_t codec;  /* exponent, grid */
+	uint8_t codec;  /* of the level; elsewhere: grid */
 	const struct kvi_params *params;
 	uint64_t params_sequence; /* number of the PARAMS frame */
 	bool hashed; /* the writer wants H128 of the elements; they have 241 bytes or more */

@@ -35,25 +35,12 @@ static void run_kvi_gpu_open(const grid &g)
 			run_open(&chunks_of(g)[i]);
 }
 
-template <int D> static void run_kvi_gpu_exponent(const grid &g)
+template <int D> static void run_kvi_gpu_layers(const grid &g)
 {
-	const uint32_t tables = argument<uint32_t>(g, 1);
-	for (uint32_t i = 0; i < g.x; i++) {
-		const kvi_gpu_chunk *c = &chunks_of(g)[i];
-		if (!runs(c, CODEC_EXPONENT, D) || params_of(c)->n_tables > tables)
-			continue;
-		const size_t n_lut = params_of(c)->n_tables * SLOTS;
-		const size_t n_ring = ring_length(opened_of(c)->columns) + 128;
-		uint32_t *p = (uint32_t *)aligned_alloc(16, (n_lut + n_ring + 3) / 4 * 16);
-		const uint64_t lut = (uint64_t)(uintptr_t)p, ring = lut + 4 * n_lut;
+	for (uint32_t i = 0; i < g.x; i++)
 		for (uint32_t w = 0; w < g.warps; w++)
-			run_exponent_tables<D>(c, span_at<uint32_t>(lut, n_lut),
-			                       span_at<uint32_t>(ring, n_ring), w, g.warps);
-		for (uint32_t w = 0; w < g.warps; w++)
-			run_exponent<D>(c, span_at<const uint32_t>(lut, n_lut),
-			                span_at<const uint32_t>(ring, n_ring), w);
-		free(p);
-	}
+			if (runs(&chunks_of(g)[i], CODEC_LAYERS, D))
+				run_layers<D>(&chunks_of(g)[i], w);
 }
 
 template <int D> static void run_kvi_gpu_contexts(const grid &g)
@@ -164,11 +151,6 @@ static uint32_t open_rows(const kvi_gpu_encode *e)
 {
 	return is_open(e) ? encoding_of(e)->o.rows : 0;
 }
-static uint32_t open_slices(const kvi_gpu_encode *e)
-{
-	return (open_rows(e) + 31) / 32;
-}
-
 static void run_kvi_gpu_collect(const grid &g)
 {
 	each_warp(g, tokens_of, [](const kvi_gpu_encode *e, uint32_t w) {
@@ -211,13 +193,6 @@ static void run_kvi_gpu_gather(const grid &g)
 		BY_SIZE(e, gather_row, w);
 	});
 }
-template <int D> static void run_kvi_gpu_planes(const grid &g)
-{
-	each_warp(g, open_slices, [](const kvi_gpu_encode *e, uint32_t w) {
-		if (e->job.dtype == D)
-			write_planes<D>(e, w);
-	});
-}
 template <int D> static void run_kvi_gpu_encode_contexts(const grid &g)
 {
 	const kvi_gpu_tables *tables =
@@ -251,31 +226,6 @@ struct shared_words {
 	}
 };
 
-template <int D, bool CHOOSE> static void run_exponent_encode(const grid &g)
-{
-	const uint32_t entries = KVI_GPU_TABLES * 32;
-	const shared_words shared(g);
-	for (uint32_t i = 0; i < g.x; i++) {
-		const kvi_gpu_encode *e = &outputs_of(g)[i];
-		if (!runs(&e->job, CODEC_EXPONENT, D))
-			continue;
-		const encode_shared t = {
-			shared.at(0, entries),
-			shared.at(entries, entries),
-			shared.at(2 * entries, ring_length(encoding_of(e)->o.columns) + 128),
-			{},
-		};
-		for (uint32_t w = 0; w < g.warps; w++)
-			exp_encode_shared<D>(e, &t, w, g.warps);
-		for (uint32_t w = 0; w < g.warps; w++)
-			inverse_tables(&t, params_of(&e->job)->n_tables * 32, w, g.warps);
-		if (CHOOSE)
-			choose_streams<D, CODEC_EXPONENT>(e, &t);
-		for (uint32_t w = 0; !CHOOSE && w < g.warps; w++)
-			if (w < encoding_of(e)->o.n_streams)
-				encode_stream<D, CODEC_EXPONENT>(e, &t, w);
-	}
-}
 template <int D, bool CHOOSE> static void run_grid_encode(const grid &g)
 {
 	const uint32_t entries = GRID_TABLES * GRID_SYMBOLS, n = argument<uint32_t>(g, 1);
@@ -285,7 +235,6 @@ template <int D, bool CHOOSE> static void run_grid_encode(const grid &g)
 	const shared_words shared(g);
 	const encode_shared t = { shared.at(0, entries),
 		                  shared.at(entries, entries),
-		                  {},
 		                  { shared.at(0, entries), shared.at(2 * entries, 64), {} } };
 	for (uint32_t w = 0; w < g.warps; w++)
 		grid_codes(&t.grid, tables, w, g.warps);
@@ -296,9 +245,9 @@ template <int D, bool CHOOSE> static void run_grid_encode(const grid &g)
 		if (w / each >= n || !runs(&e->job, CODEC_GRID, D))
 			continue;
 		if (CHOOSE)
-			choose_streams<D, CODEC_GRID>(e, &t);
+			choose_streams<D>(e, &t);
 		else if (w % each < encoding_of(e)->o.n_streams)
-			encode_stream<D, CODEC_GRID>(e, &t, w % each);
+			encode_stream<D>(e, &t, w % each);
 	}
 }
 static void run_kvi_gpu_checks(const grid &g)
@@ -309,14 +258,13 @@ static void run_kvi_gpu_checks(const grid &g)
 			    w < encoding_of(&outputs_of(g)[i])->o.n_streams)
 				check_stream(&outputs_of(g)[i], w);
 }
-template <int D> static void run_kvi_gpu_put(const grid &g)
+static void run_kvi_gpu_put(const grid &g)
 {
 	for (uint32_t i = 0; i < g.x; i++)
-		for (uint32_t w = 0; w < g.warps; w++) {
-			const kvi_gpu_encode *e = &outputs_of(g)[i];
-			if (is_open(e) && e->job.dtype == D && w < encoding_of(e)->o.n_streams)
-				put_stream<D>(e, w);
-		}
+		for (uint32_t w = 0; w < g.warps; w++)
+			if (is_open(&outputs_of(g)[i]) &&
+			    w < encoding_of(&outputs_of(g)[i])->o.n_streams)
+				put_stream(&outputs_of(g)[i], w);
 }
 static void run_kvi_gpu_encoded(const grid &g)
 {
@@ -329,9 +277,9 @@ static void run_kvi_gpu_encoded(const grid &g)
 
 static const kernel kernels[] = {
 	{ "kvi_gpu_open", run_kvi_gpu_open },
-	{ "kvi_gpu_exponent_f16", run_kvi_gpu_exponent<2> },
-	{ "kvi_gpu_exponent_bf16", run_kvi_gpu_exponent<3> },
-	{ "kvi_gpu_exponent_e4m3", run_kvi_gpu_exponent<4> },
+	{ "kvi_gpu_layers_f16", run_kvi_gpu_layers<2> },
+	{ "kvi_gpu_layers_bf16", run_kvi_gpu_layers<3> },
+	{ "kvi_gpu_layers_e4m3", run_kvi_gpu_layers<4> },
 	{ "kvi_gpu_contexts_f16", run_kvi_gpu_contexts<2> },
 	{ "kvi_gpu_grid_f16", run_kvi_gpu_grid<2> },
 	{ "kvi_gpu_contexts_bf16", run_kvi_gpu_contexts<3> },
@@ -348,16 +296,13 @@ static const kernel kernels[] = {
 	{ "kvi_gpu_write_section", run_kvi_gpu_write_section },
 	{ "kvi_gpu_gather", run_kvi_gpu_gather },
 	{ "kvi_gpu_checks", run_kvi_gpu_checks },
+	{ "kvi_gpu_put", run_kvi_gpu_put },
 	{ "kvi_gpu_encoded", run_kvi_gpu_encoded },
 #define ENCODERS(f, D)                                                             \
-	{ "kvi_gpu_planes_" f, run_kvi_gpu_planes<D> },                            \
-		{ "kvi_gpu_encode_contexts_" f, run_kvi_gpu_encode_contexts<D> },  \
-		{ "kvi_gpu_choose_exponent_" f, run_exponent_encode<D, true> },    \
-		{ "kvi_gpu_encode_exponent_" f, run_exponent_encode<D, false> },   \
+	{ "kvi_gpu_encode_contexts_" f, run_kvi_gpu_encode_contexts<D> },          \
 		{ "kvi_gpu_choose_grid_" f, run_grid_encode<D, true> },            \
-		{ "kvi_gpu_encode_grid_" f, run_grid_encode<D, false> },           \
 	{                                                                          \
-		"kvi_gpu_put_" f, run_kvi_gpu_put<D>                               \
+		"kvi_gpu_encode_grid_" f, run_grid_encode<D, false>                \
 	}
 	ENCODERS("f16", 2),
 	ENCODERS("bf16", 3),

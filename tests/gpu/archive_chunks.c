@@ -69,9 +69,10 @@ static void see_chunk(struct chunk_walk *w, const uint8_t *payload, size_t n)
 		.payload = payload,
 		.bytes = n,
 	};
-	const bool wants = h.codec == KVI_CODEC_EXPONENT || h.codec == KVI_CODEC_GRID;
+	const bool wants = h.codec == KVI_CODEC_GRID;
 	if (h.head + h.heads > t->heads ||
-	    (!wants && h.codec != KVI_CODEC_RAW && h.codec != KVI_CODEC_CONSTANT))
+	    (!wants && h.codec != KVI_CODEC_RAW && h.codec != KVI_CODEC_CONSTANT &&
+	     h.codec != KVI_CODEC_LAYERS))
 		return;
 	for (size_t i = 0; wants && i < w->n_params; i++) {
 		const struct seen_params *p = &w->params[i];

@@ -4,8 +4,7 @@
  *
  * check_chunks [-d N] [-e] FILE...: all chunks of the files, as they are and N times damaged.
  * Elements go to pages in random order; nothing else may change. With -e the files are of the
- * library's writer, and the kernels have to make the same payloads of the elements; those with
- * planes of Zstandard, which kernels do not make, are left out.
+ * library's writer, and the kernels have to make the same payloads of the elements of codec 5.
  */
 #include <stdarg.h>
 #include <stdio.h>

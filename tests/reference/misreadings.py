@@ -11,6 +11,7 @@ Exit 1 when a misreading passes, or when its text is not once in its file.
 
 import os
 import shutil
+import struct
 import sys
 import tempfile
 
@@ -55,7 +56,7 @@ def treats(folder, vectors, path):
                 module, os.path.join(path, name + ".kva"))
             out.append(text.split(":")[0] if status else text)
         except (ArithmeticError, AssertionError, LookupError, ValueError,
-                TypeError, AttributeError) as error:
+                TypeError, AttributeError, StopIteration, struct.error) as error:
             out.append("broken: %r" % error)
     return out
 

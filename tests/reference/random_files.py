@@ -33,6 +33,7 @@ from enc_codecs import (  # noqa: E402
 from enc_fields import (  # noqa: E402
     BF16, BYTES, E4M3, E5M2, EXPONENT_BITS, F16, F32, I8, U8, Random,
     varint)
+from enc_layers import Layers  # noqa: E402
 from enc_linear import Profile  # noqa: E402
 from good_klt import Below, basis_model, put as put_klt  # noqa: E402
 from enc_lossy import (  # noqa: E402
@@ -56,16 +57,16 @@ def random_table(rng, n):
 def random_params(rng, dtype, columns, rope):
     if dtype not in FLOATS:
         n = rng.between(1, 3)
-        return TableParams(6, [random_table(rng, 257) for _ in range(n)],
+        return TableParams([random_table(rng, 257) for _ in range(n)],
                            [rng.below(n) for _ in range(columns)])
     if rng.chance(3):
-        n = rng.between(1, 16)
-        bits = EXPONENT_BITS[dtype]
-        top = rng.below(1 << bits)
-        return TableParams(4, [random_table(rng, 32) for _ in range(n)],
-                           [rng.below(n) for _ in range(columns)],
-                           [min(255, max(0, top + rng.between(-9, 9)))
-                            for _ in range(columns)])
+        modulus = 1 << EXPONENT_BITS[dtype]
+        top, reach = rng.below(modulus), rng.pick([0, 3, 9, modulus])
+        tops = [(top + rng.between(-reach, reach)) % modulus
+                for _ in range(columns)]
+        return Layers(None if rng.chance(4) else tops,
+                      rng.pick([top, rng.below(modulus)]),
+                      stored=range(rng.below(4)))
     k = [rng.pick([rng.between(-30, 30), rng.between(-90, 90),
                    rng.between(-400, 400)]) for _ in range(columns)]
     mean = [rng.pick([0, rng.between(-200, 200),
@@ -111,7 +112,9 @@ def coded_chunk(rng, w, number, t, rope, first, heads, n):
     columns = heads * t["channels"]
     values = random_values(rng, t["dtype"], n, columns)
     params = random_params(rng, t["dtype"], columns, rope)
-    sequence = w.params(number, params, first, heads, method=rng.below(2))
+    sequence = 0
+    if params.codec != Layers.codec:
+        sequence = w.params(number, params, first, heads, method=rng.below(2))
     channels, rows = find_constant(n, columns, values)
     channels = some(rng, channels)
     # Rows that are constant in the residual of the named channels.

@@ -147,9 +147,9 @@ static void shape(struct cache *c, int number)
 		c->n[1] = 128;
 		c->n[2] = 1;
 		break;
-	case 3: /* many head groups: 256 tokens of a head are 128 KiB */
+	case 3: /* many head groups: 256 tokens of a head are 128 KiB; copies of parameters */
 		add(c, 0, KVARC_KEY, KVARC_BF16, 5, 256, 0, 0);
-		c->n[0] = 300;
+		c->n[0] = 1000;
 		break;
 	case 4: /* nothing in it */
 		c->g.n_tracks = 2;

@@ -63,7 +63,7 @@ static void test_states(void **state)
 		cache_make(&c, number, 1);
 		cache_make(&other, number, 2);
 		kvarc_writer *w = begin(&t, &c, NULL);
-		for (uint64_t at = 0; at < 600; at += 30)
+		for (uint64_t at = 0; at < 1000; at += 30)
 			for (uint32_t i = 0; i < c.g.n_tracks; i++) {
 				uint64_t end = at + 30 < c.n[i] ? at + 30 : c.n[i];
 				if (end > at)

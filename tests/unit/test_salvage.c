@@ -435,7 +435,7 @@ static void test_params_copy(void **state)
 		struct cache c, back;
 		struct damages all;
 		kvarc_info info;
-		struct memfile f = written(&c, 3, 300, 0);
+		struct memfile f = written(&c, 3, 1000, 1);
 		assert_true(damage_frame(&f, KVI_FRAME_PARAMS, 0, byte));
 		assert_int_equal(cache_verify(&f, NULL), KVARC_DATA);
 		cache_make_empty(&back, &c);
@@ -651,20 +651,13 @@ static void test_metadata_bombs(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_every_bit),
-		cmocka_unit_test(test_every_length),
-		cmocka_unit_test(test_cut_is_one_answer),
-		cmocka_unit_test(test_salvage_states),
-		cmocka_unit_test(test_extra_bytes),
-		cmocka_unit_test(test_one_chunk),
-		cmocka_unit_test(test_other_frames),
-		cmocka_unit_test(test_params_copy),
-		cmocka_unit_test(test_superblock),
-		cmocka_unit_test(test_cuts),
-		cmocka_unit_test(test_index_tells),
-		cmocka_unit_test(test_verify_reports),
-		cmocka_unit_test(test_metadata_bombs),
-		cmocka_unit_test(test_random_damage),
+		cmocka_unit_test(test_every_bit),         cmocka_unit_test(test_every_length),
+		cmocka_unit_test(test_cut_is_one_answer), cmocka_unit_test(test_salvage_states),
+		cmocka_unit_test(test_extra_bytes),       cmocka_unit_test(test_one_chunk),
+		cmocka_unit_test(test_other_frames),      cmocka_unit_test(test_params_copy),
+		cmocka_unit_test(test_superblock),        cmocka_unit_test(test_cuts),
+		cmocka_unit_test(test_index_tells),       cmocka_unit_test(test_verify_reports),
+		cmocka_unit_test(test_metadata_bombs),    cmocka_unit_test(test_random_damage),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -164,16 +164,24 @@ static struct part_chunk find_chunk(struct memfile *f, unsigned number)
 	return x;
 }
 
-/* The words of a stream; n: how many bytes. */
-static uint8_t *words_of(const struct part_chunk *x, unsigned stream, size_t *n)
+/* A byte of the elements of the last stream. */
+static uint8_t *last_stream(const struct part_chunk *x)
 {
+	if (x->h.codec == KVI_CODEC_LAYERS) /* the last element is far in front of the end */
+		return x->frame + KVI_FRAME_HEAD_BYTES + x->head.payload_bytes - 2000;
 	uint8_t *at = x->table + x->streams * (16 + 4 * 32);
 	for (unsigned i = 0;; i++) {
-		*n = 2 * kvi_load32(x->table + 16 * i);
-		if (i == stream)
-			return at;
-		at += (*n + 15) / 16 * 16;
+		const size_t n = 2 * kvi_load32(x->table + 16 * i);
+		if (i == x->streams - 1)
+			return at + n / 2;
+		at += (n + 15) / 16 * 16;
 	}
+}
+
+/* The check of a stream. */
+static uint8_t *check_of(const struct part_chunk *x, unsigned stream)
+{
+	return x->h.codec == KVI_CODEC_LAYERS ? x->table + 8 * stream : x->table + 16 * stream + 8;
 }
 
 /* The frame is good again, whatever its payload is now. */
@@ -189,7 +197,7 @@ static void check_again(const struct part_chunk *x)
 {
 	uint8_t checks[8 * 8];
 	for (unsigned i = 0; i < x->streams; i++)
-		memcpy(checks + 8 * i, x->table + 16 * i + 8, 8);
+		memcpy(checks + 8 * i, check_of(x, i), 8);
 	kvi_store64(x->frame + KVI_FRAME_HEAD_BYTES + 32, kvi_h64(checks, 8 * x->streams));
 	seal(x);
 }
@@ -223,12 +231,12 @@ static void test_damaged_stream(void **state)
 		kvarc_profile *p = level < 2 ? NULL : layers_profile(&c, 5);
 		struct memfile f = write_cache(&c, level, p, 1);
 		struct part_chunk x = find_chunk(&f, 0);
-		size_t n;
-		assert_true(x.h.codec >= KVI_CODEC_EXPONENT && x.h.codec <= KVI_CODEC_LINEAR);
+		assert_true(x.h.codec >= KVI_CODEC_LAYERS && x.h.codec <= KVI_CODEC_LINEAR);
 		assert_true(x.streams > 1);
 		const uint64_t tokens = SEGMENT / x.streams;
-		uint8_t *words = words_of(&x, 1, &n);
-		words[n / 2] ^= 4;
+		const uint64_t begin = SEGMENT - tokens;
+		uint8_t *byte = last_stream(&x);
+		*byte ^= 4;
 		seal(&x);
 		/* what is predicted from it has streams of its own, which may be longer */
 		uint64_t longest = tokens;
@@ -237,17 +245,16 @@ static void test_damaged_stream(void **state)
 			uint64_t m = SEGMENT / y.streams;
 			longest = m > longest ? m : longest;
 		}
-		const uint64_t first = tokens / longest * longest;
-		const uint64_t end = longest > tokens ? first + longest : 2 * tokens;
-		check_damage(&c, &f, p, first, end);
-		words[n / 2] ^= 4;
+		const uint64_t first = begin / longest * longest;
+		check_damage(&c, &f, p, first, SEGMENT);
+		*byte ^= 4;
 		/* the table says another check: that of the chunk shows it, whatever is read */
-		x.table[16 + 8] ^= 1;
+		check_of(&x, x.streams - 1)[0] ^= 1;
 		seal(&x);
 		check_damage(&c, &f, p, 0, SEGMENT);
 		/* that of the chunk fits again: the stream alone has another check */
 		check_again(&x);
-		check_damage(&c, &f, p, first, end);
+		check_damage(&c, &f, p, first, SEGMENT);
 		memfile_free(&f);
 		kvarc_profile_close(&p);
 		cache_free(&c);

@@ -367,7 +367,7 @@ class Device:
                *, ids: Any = None, positions: Any = None, stream: Any = None) -> int:
         """Appends tokens, whose elements are in the GPU, to a track; returns how many.
 
-        As Writer.append. The host encodes the first segment at levels 0 and 1, whose parameters
+        As Writer.append. The host encodes the first segment at level 1, whose parameters
         kernels use, and chunks and levels that they do not encode (docs/device.md). Waits for the
         stream. No token of the track may wait for a full segment: commit() after appends of the
         host.
