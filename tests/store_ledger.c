@@ -130,6 +130,8 @@ static void begin(struct store_ledger *l, const struct ledger_record *r)
 	o->begin = l->records;
 	o->end = SIZE_MAX;
 	*open_of(l, r->worker) = ++l->n;
+	if (o->kind == LEDGER_VOID)
+		l->last_void = l->n;
 	o->first = l->n - 1;
 	for (size_t i = 0; i < l->open_capacity; i++)
 		if (l->open[i] && l->open[i] - 1 < o->first)
@@ -193,10 +195,13 @@ static void find_later(const struct store_ledger *l, const struct ledger_operati
 
 bool ledger_voids(const struct store_ledger *l, const struct ledger_operation *version)
 {
-	for (size_t i = version->first; i < l->n; i++)
-		if (l->list[i].kind == LEDGER_VOID && l->list[i].end >= version->begin)
-			return true;
-	return false;
+	return l->last_void && l->list[l->last_void - 1].end >= version->begin;
+}
+
+bool ledger_voids_by_now(struct store_ledger *l, const struct ledger_operation *version)
+{
+	ledger_read(l);
+	return ledger_voids(l, version);
 }
 
 bool ledger_excuses(const struct store_ledger *l, const struct ledger_operation *version)

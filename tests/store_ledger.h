@@ -45,7 +45,8 @@ struct store_ledger {
 	size_t records; /* that were read */
 	struct ledger_operation *list;
 	size_t n, capacity;
-	size_t *open; /* by worker: its operation without an end, plus 1 */
+	size_t last_void; /* the last VOID, plus 1; one worker alone has them */
+	size_t *open;     /* by worker: its operation without an end, plus 1 */
 	size_t open_capacity;
 };
 
@@ -71,5 +72,7 @@ void ledger_read(struct store_ledger *l);
 bool ledger_excuses(const struct store_ledger *l, const struct ledger_operation *version);
 /* Whether the service was emptied behind it: then another version may have its number. */
 bool ledger_voids(const struct store_ledger *l, const struct ledger_operation *version);
+/* The same, of what others have written by now, too; version is not of the list, which may move. */
+bool ledger_voids_by_now(struct store_ledger *l, const struct ledger_operation *version);
 
 #endif

@@ -132,15 +132,16 @@ static void save(struct store_worker *w)
 		lose("save %s: %s", name, w->m.error.text);
 }
 
-/* An acknowledged version, of the last ones mostly; NULL: there is none. */
+/* An acknowledged version that no emptying voids, of the last ones mostly; NULL: there is none. */
 static struct ledger_operation *acknowledged(struct store_worker *w)
 {
 	ledger_read(&w->ledger);
-	const size_t n = w->ledger.n, most = below(w, 4) ? RECENT : n;
+	const size_t n = w->ledger.n - w->ledger.last_void, most = below(w, 4) ? RECENT : n;
 	for (int tries = 0; n && tries < 20; tries++) {
 		const size_t back = below(w, (uint32_t)(most < n ? most : n));
-		struct ledger_operation *o = &w->ledger.list[n - 1 - back];
-		if (o->kind == LEDGER_PUT && o->acknowledged && o->number)
+		struct ledger_operation *o = &w->ledger.list[w->ledger.n - 1 - back];
+		if (o->kind == LEDGER_PUT && o->acknowledged && o->number &&
+		    !ledger_voids(&w->ledger, o))
 			return o;
 	}
 	return NULL;
@@ -155,7 +156,10 @@ static void fork_session(struct store_worker *w)
 		return;
 	const struct ledger_operation from = *found; /* the list may move */
 	ledger_begin(&w->ledger, LEDGER_PUT, to, 0);
-	const kvarc_ret ret = kvarc_store_fork(w->m.s, from.session, from.number, to);
+	/* an emptying from here on voids the fork, too */
+	const kvarc_ret ret = ledger_voids_by_now(&w->ledger, &from)
+	                              ? KVARC_END
+	                              : kvarc_store_fork(w->m.s, from.session, from.number, to);
 	if (!ret) {
 		ledger_forked(&w->ledger, from.session, from.number, from.digest);
 		return;
@@ -210,7 +214,8 @@ static void send_session(struct store_worker *w)
 	const struct ledger_operation from = *found;
 	kvarc_ret ret = kvarc_store_send(w->m.s, from.session, from.number, &sink, NULL, NULL,
 	                                 NULL);
-	if (ret) {
+	/* an emptying from here on does not change what was sent */
+	if (ret || ledger_voids_by_now(&w->ledger, &from)) {
 		free(x.p);
 		return;
 	}
@@ -288,11 +293,9 @@ static bool check_version(struct store_worker *w, const struct ledger_operation 
 	const struct ledger_operation o = *asked; /* the list may move */
 	struct kvi_h128 digest;
 	const kvarc_ret ret = load(w, o.session, o.number, NULL, &digest);
-	if (!ret && !kvi_h128_equal(digest, o.digest)) {
-		ledger_read(&w->ledger);
-		if (!ledger_voids(&w->ledger, &o))
-			lose("wrong bytes: %s@%d", o.session, (int)o.number);
-	}
+	if (!ret && !kvi_h128_equal(digest, o.digest) && !ledger_voids_by_now(&w->ledger, &o))
+		lose("wrong bytes: %s@%d of process %u (records %zu to %zu of %zu)", o.session,
+		     (int)o.number, (unsigned)o.worker, o.begin, o.end, w->ledger.records);
 	if (!ret || is_locked(w, ret) || (config.faults && !calm && ret != KVARC_END))
 		return true;
 	ledger_read(&w->ledger);
@@ -339,7 +342,7 @@ static void load_last(struct store_worker *w)
 	char why[300];
 	snprintf(why, sizeof why, "%d: %s", (int)ret, w->m.error.text);
 	if (!ret && (!made_file_of(&f, &v) || !kvi_h128_equal(digest, made_digest(f))))
-		lose("wrong bytes: %s@%d", name, (int)v.number);
+		lose("wrong bytes by its label: %s@%d, the last one", name, (int)v.number);
 	/* The only version may be one that is not acknowledged yet, and whose save finds just now
 	 * that gc has removed what it needs. */
 	if (!ret || ret == KVARC_END || (ret == KVARC_STORE && !is_locked(w, ret)))
@@ -631,7 +634,7 @@ static bool is_gone(const struct store_worker *w, const struct versions_there *a
 }
 
 /* Lines of verify: versions that were never acknowledged may be incomplete, if their process was
- * killed. */
+ * killed; what a service had before it was emptied may have had their number. */
 static void see_loss(void *opaque, const char *text)
 {
 	struct store_worker *w = opaque;
@@ -643,7 +646,8 @@ static void see_loss(void *opaque, const char *text)
 	}
 	for (size_t i = 0; i < w->ledger.n; i++) {
 		const struct ledger_operation *o = &w->ledger.list[i];
-		if (o->acknowledged && o->number == number && strcmp(o->session, name) == 0) {
+		if (o->acknowledged && o->number == number && strcmp(o->session, name) == 0 &&
+		    !ledger_voids(&w->ledger, o)) {
 			lose("verify: %s", text);
 			return;
 		}
