@@ -697,10 +697,12 @@ static void check_others(const struct kvi_kernels *chosen, unsigned rounds)
 #if defined(KVI_AVX512VNNI)
 	if (chosen != &kvi_kernels_avx512vnni && __builtin_cpu_supports("avx512vnni"))
 		check_set(&kvi_kernels_avx512vnni, rounds);
-	if (chosen != &kvi_kernels_avx512vbmi && __builtin_cpu_supports("avx512vbmi") &&
-	    __builtin_cpu_supports("avx512vbmi2"))
+	const bool vbmi = __builtin_cpu_supports("avx512vnni") &&
+	                  __builtin_cpu_supports("avx512vbmi") &&
+	                  __builtin_cpu_supports("avx512vbmi2");
+	if (chosen != &kvi_kernels_avx512vbmi && vbmi)
 		check_set(&kvi_kernels_avx512vbmi, rounds);
-	if (chosen != &kvi_kernels_avx512gather && __builtin_cpu_supports("avx512vnni"))
+	if (chosen != &kvi_kernels_avx512gather && vbmi)
 		check_set(&kvi_kernels_avx512gather, rounds);
 #endif
 	(void)chosen;
