@@ -85,68 +85,6 @@ static void bench_grid(const struct kvi_kernels *k, const struct kvi_tables *t, 
 	grid_case_free(&c);
 }
 
-static void bench_exp(const struct kvi_kernels *k, size_t n_tables, int per_step, const char *what)
-{
-	struct kvi_steps steps = { BENCH_TOKENS * BENCH_CHANNELS / KVI_LANES, 0, 0 };
-	struct kvi_tables t = tables_new(n_tables, KVI_EXP_SYMBOLS);
-	uint16_t freq[16 * KVI_EXP_SYMBOLS];
-	for (size_t i = 0; i < n_tables; i++) {
-		double w[KVI_EXP_SYMBOLS];
-		for (int s = 0; s < KVI_EXP_SYMBOLS; s++)
-			w[s] = normal_mass(s, s + 1, 0, 3);
-		quantize_table(freq + i * KVI_EXP_SYMBOLS, w, KVI_EXP_SYMBOLS, 1);
-	}
-	if (!kvi_tables_build(&t, freq))
-		exit(99);
-	struct byte_case c;
-	struct coded a;
-	byte_case_new(&c, steps, per_step ? BENCH_CHANNELS : BENCH_CHANNELS / 32, per_step, 3, &t);
-	struct kvi_exp_job job = exp_job(&c, &t);
-	coded_new(&a, c.n);
-	uint8_t *y = must_alloc(c.n, 1), *z = must_alloc(c.n, 1);
-	size_t n = 0;
-	struct exp_forms forms;
-	exp_forms_new(&forms, k, &job);
-	double enc = BEST(2 * c.n, n = k->coding.exp_encode(&job, c.e, a.end, a.stream.state));
-	a.stream.words = a.end - n;
-	a.stream.n_words = n;
-	int ok = 1;
-	double dec = BEST(2 * c.n, ok &= k->coding.exp_decode(&job, &a.stream, y));
-	printf("%-7s exp  %-24s encode %6.3f  decode %6.3f GB/s  %.3f bits%s\n", k->name, what, enc,
-	       dec, 16.0 * (double)n / (double)c.n, ok && !memcmp(y, c.e, c.n) ? "" : "  WRONG");
-	if (k->coding.exp_decode2) {
-		bool both[2] = { false, false };
-		dec = BEST(4 * c.n,
-		           k->coding.exp_decode2(
-				   (const struct kvi_exp_job *const[]){ &job, &job },
-				   (const struct kvi_stream *const[]){ &a.stream, &a.stream },
-				   (void *const[]){ y, z }, both));
-		printf("%-7s exp  %-24s two at once     decode %6.3f GB/s%s\n", k->name, what, dec,
-		       both[0] && both[1] && !memcmp(y, c.e, c.n) && !memcmp(z, c.e, c.n)
-		               ? ""
-		               : "  WRONG");
-	}
-	if (k->coding.exp_encode2) {
-		struct coded b;
-		size_t both[2] = { 0, 0 };
-		coded_new(&b, c.n);
-		enc = BEST(4 * c.n, k->coding.exp_encode2(
-					    (const struct kvi_exp_job *const[]){ &job, &job },
-					    (const uint8_t *const[]){ c.e, c.e },
-					    (uint16_t *const[]){ a.end, b.end }, both,
-					    (uint32_t *const[]){ a.stream.state, b.stream.state }));
-		printf("%-7s exp  %-24s two at once     encode %6.3f GB/s%s\n", k->name, what, enc,
-		       both[0] == n && same_words(&a, n, &b, both[1]) ? "" : "  WRONG");
-		free(b.buf);
-	}
-	exp_forms_free(&forms);
-	free(y);
-	free(z);
-	free(a.buf);
-	byte_case_free(&c);
-	tables_free(&t);
-}
-
 /* Codec layers: two streams of a chunk, whose channels are normally distributed and have scales of
  * their own. */
 static void bench_layers(const struct kvi_kernels *k, bool f16)
@@ -256,24 +194,21 @@ static void bench_moves(const struct kvi_kernels *k)
 {
 	size_t rows = 32, cols = BENCH_CHANNELS, n = rows * cols;
 	uint16_t *x = must_alloc(n, 2), *y = must_alloc(n, 2);
-	uint8_t *e = must_alloc(n, 1), *r = must_alloc(n, 1);
+	uint8_t *from = must_alloc(n, 1), *to = must_alloc(n, 1);
 	struct grid_case c;
 	struct kvi_steps steps = { cols, 0, 0 };
 	grid_case_new(&c, CASE_BF16, GRID_MODEL, steps, cols, 0, NULL);
-	printf("%-7s split %.2f  merge %.2f  transpose8 %.2f %.2f  "
-	       "transpose16 %.2f %.2f  contexts %.2f GB/s\n",
-	       k->name, BEST(2 * n, k->moves.bf16_split(e, r, x, n)),
-	       BEST(2 * n, k->moves.bf16_merge(x, e, r, n)),
-	       BEST(2 * n, k->moves.transpose8(r, e, rows, cols)),
-	       BEST(2 * n, k->moves.transpose8(r, e, cols, rows)),
+	printf("%-7s transpose8 %.2f %.2f  transpose16 %.2f %.2f  contexts %.2f GB/s\n", k->name,
+	       BEST(2 * n, k->moves.transpose8(to, from, rows, cols)),
+	       BEST(2 * n, k->moves.transpose8(to, from, cols, rows)),
 	       BEST(2 * n, k->moves.transpose16(y, x, rows, cols)),
 	       BEST(2 * n, k->moves.transpose16(y, x, cols, rows)),
 	       BEST(2 * n, k->coding.grid_contexts(c.ctx, c.mu, c.k, n, c.job.fmt)));
 	grid_case_free(&c);
 	free(x);
 	free(y);
-	free(e);
-	free(r);
+	free(from);
+	free(to);
 }
 
 /* The same of many tokens at once; r: of one. */
@@ -364,11 +299,6 @@ static void bench_set(const struct kvi_kernels *k)
 	bench_grid(k, &model, "f16 per element", CASE_F16, all, 0);
 	bench_grid(k, &model, "e4m3 per element", CASE_E4M3, all, 0);
 	tables_free(&model);
-	bench_exp(k, 1, 0, "1 table, order 0");
-	bench_exp(k, 5, 0, "5 tables, order 0");
-	bench_exp(k, 1, 1, "1 table, order 1");
-	bench_exp(k, 16, 0, "16 tables, order 0");
-	bench_exp(k, 16, 1, "16 tables, order 1");
 	bench_layers(k, false);
 	bench_layers(k, true);
 	bench_sym(k);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the loops of the AVX-512 kernels of levels 0 and 1 ask of a processor, next to their speed.
+"""What the loops of the AVX-512 kernels of level 1 ask of a processor, next to their speed.
 
 port_limits.py BUILD [CPU]; CPU: a model of llvm-mca, znver4. Needs binutils and llvm-mca
 from LLVM 16 on ($LLVM_MCA). BUILD is where the library and bench/kernels were built.
@@ -18,9 +18,7 @@ import sys
 STEP = 32
 VECTORS = 30 # a loop with fewer is not that of the steps
 # symbol, elements of a pass, and the row and the word of bench/kernels
-LOOPS = (('merged_wide2', 64, 'exp  5 tables, order 0 ', 'two', 'decode'),
-         ('encode_both', 64, 'exp  5 tables, order 0 ', 'two', 'encode'),
-         ('grid_decode2', 64, 'grid bf16 per element', 'two', 'decode'),
+LOOPS = (('grid_decode2', 64, 'grid bf16 per element', 'two', 'decode'),
          ('grid_encode2', 64, 'grid bf16 per element', 'two', 'encode'),
          ('rotated_tokens', 32, 'rotated contexts, 32 tokens', '', 'tokens'))
 

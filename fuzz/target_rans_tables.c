@@ -32,7 +32,7 @@ static uint16_t take16(struct fuzz_bytes *b)
 
 static void job_init(struct tables_job *j, struct fuzz_bytes *b)
 {
-	static const unsigned symbols[3] = { KVI_EXP_SYMBOLS, KVI_GRID_SYMBOLS, KVI_BYTE_SYMBOLS };
+	static const unsigned symbols[3] = { 32, KVI_GRID_SYMBOLS, KVI_BYTE_SYMBOLS };
 	static const unsigned strides[3] = { 32, 64, 512 };
 	unsigned which = fuzz_take(b) % 3;
 	j->tables.symbols = symbols[which];

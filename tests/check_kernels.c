@@ -204,173 +204,6 @@ static void check_grid2(const struct kvi_kernels *ref, const struct kvi_kernels 
 	}
 }
 
-/* Where a decoder of exponents puts n of them: as they are, or in elements. */
-struct exp_to {
-	uint8_t *e, *rest, *again; /* rest NULL: as they are */
-	uint16_t *x;
-	size_t n;
-};
-
-static void *exp_to_new(struct exp_to *to, struct kvi_exp_job *job, const struct kvi_kernels *k,
-                        uint8_t *e, size_t n, bool merged)
-{
-	memset(to, 0, sizeof *to);
-	to->e = e;
-	to->n = n;
-	job->rest = NULL;
-	if (job->per_step || !kvi_exp_merges(k, job->tables->n_tables) || !merged)
-		return e;
-	to->rest = must_alloc(n, 1);
-	to->again = must_alloc(n, 1);
-	to->x = must_alloc(n, sizeof *to->x);
-	memset(to->x, 0, n * sizeof *to->x);
-	for (size_t i = 0; i < n; i++)
-		to->rest[i] = (uint8_t)rng();
-	job->rest = to->rest;
-	return to->x;
-}
-
-/* Exponents are in e then; good: so is the rest in the elements. */
-static void exp_to_end(struct exp_to *to, const struct kvi_kernels *k, bool good, unsigned round)
-{
-	if (!to->rest)
-		return;
-	kvi_scalar_bf16_split(to->e, to->again, to->x, to->n);
-	check(!good || !memcmp(to->again, to->rest, to->n), k->name, "exp_decode of elements",
-	      round);
-	free(to->rest);
-	free(to->again);
-	free(to->x);
-}
-
-static bool exp_decode(const struct kvi_kernels *k, const struct kvi_exp_job *job,
-                       const struct kvi_stream *in, uint8_t *e, size_t n, unsigned round)
-{
-	struct kvi_exp_job j = *job;
-	struct exp_to to;
-	bool good = exp_decode_of(k, &j, in, exp_to_new(&to, &j, k, e, n, rng_below(2) != 0));
-	exp_to_end(&to, k, good, round);
-	return good;
-}
-
-static void check_exp(const struct kvi_kernels *ref, const struct kvi_kernels *fast,
-                      const struct kvi_tables *tables, unsigned round)
-{
-	struct kvi_steps steps = random_steps();
-	struct byte_case c;
-	struct coded a, b;
-	byte_case_new(&c, steps, random_ring(&steps), rng_below(2), (int)rng_below(4) * 4, tables);
-	struct kvi_exp_job job = exp_job(&c, tables);
-	coded_new(&a, c.n);
-	coded_new(&b, c.n);
-	size_t na = ref->coding.exp_encode(&job, c.e, a.end, a.stream.state);
-	size_t nb = exp_encode_of(fast, &job, c.e, b.end, b.stream.state);
-	check(same_words(&a, na, &b, nb), fast->name, "exp_encode", round);
-	uint8_t *y = must_alloc(c.n, 1), *z = must_alloc(c.n, 1);
-	uint8_t *words = coded_seal(&a, na);
-	check(ref->coding.exp_decode(&job, &a.stream, z) && memcmp(z, c.e, c.n) == 0, "scalar",
-	      "exp round trip", round);
-	check(exp_decode(fast, &job, &a.stream, y, c.n, round) && memcmp(y, c.e, c.n) == 0,
-	      fast->name, "exp_decode", round);
-	spoil(&a.stream, words + 1);
-	int ok = ref->coding.exp_decode(&job, &a.stream, z);
-	check(exp_decode(fast, &job, &a.stream, y, c.n, round) == ok &&
-	              (!ok || memcmp(y, z, c.n) == 0),
-	      fast->name, "exp_decode of a bad stream", round);
-	free(words);
-	free(y);
-	free(z);
-	free(a.buf);
-	free(b.buf);
-	byte_case_free(&c);
-}
-
-/* Two streams in one call, each with a tail or not, against one by one. */
-static void check_exp_encode2(const struct kvi_kernels *ref, const struct kvi_kernels *fast,
-                              const struct kvi_tables *tables, unsigned round)
-{
-	struct byte_case c[2];
-	struct coded a[2], b[2];
-	struct kvi_exp_job job[2];
-	size_t n[2], expected[2];
-	for (int i = 0; i < 2; i++) {
-		struct kvi_steps steps = random_steps();
-		byte_case_new(&c[i], steps, random_ring(&steps), rng_below(8) == 0,
-		              (int)rng_below(4) * 4, tables);
-		job[i] = exp_job(&c[i], tables);
-		coded_new(&a[i], c[i].n);
-		coded_new(&b[i], c[i].n);
-		expected[i] = ref->coding.exp_encode(&job[i], c[i].e, a[i].end, a[i].stream.state);
-	}
-	fast->coding.exp_encode2((const struct kvi_exp_job *const[]){ job, job + 1 },
-	                         (const uint8_t *const[]){ c[0].e, c[1].e },
-	                         (uint16_t *const[]){ b[0].end, b[1].end }, n,
-	                         (uint32_t *const[]){ b[0].stream.state, b[1].stream.state });
-	for (int i = 0; i < 2; i++) {
-		check(same_words(&a[i], expected[i], &b[i], n[i]), fast->name, "exp_encode2",
-		      round);
-		free(a[i].buf);
-		free(b[i].buf);
-		byte_case_free(&c[i]);
-	}
-}
-
-/* Two or four streams in one call, each of them good or not, against one by one. */
-static void check_exp_many(const struct kvi_kernels *ref, const struct kvi_kernels *fast,
-                           const struct kvi_tables *tables, int n_streams, unsigned round)
-{
-	struct byte_case c[4];
-	struct coded a[4];
-	struct kvi_exp_job job[4];
-	uint8_t *words[4], *x[4], *y[4], *z[4];
-	bool ok[4], expected[4];
-	struct exp_to to[4];
-	struct exp_forms forms[4];
-	void *out[4];
-	const struct kvi_exp_job *jobs[4];
-	const struct kvi_stream *streams[4];
-	/* Kernels take those together that are of one kind. */
-	const bool alike = rng_below(2) != 0, merged = rng_below(2) != 0;
-	for (int i = 0; i < n_streams; i++) {
-		struct kvi_steps steps = random_steps();
-		byte_case_new(&c[i], steps, random_ring(&steps), !alike && rng_below(4) == 0,
-		              (int)rng_below(4) * 4, tables);
-		job[i] = exp_job(&c[i], tables);
-		coded_new(&a[i], c[i].n);
-		size_t n = ref->coding.exp_encode(&job[i], c[i].e, a[i].end, a[i].stream.state);
-		words[i] = coded_seal(&a[i], n);
-		if (rng_below(3) == 0)
-			spoil(&a[i].stream, words[i] + 1);
-		x[i] = must_alloc(c[i].n, 1);
-		y[i] = must_alloc(c[i].n, 1);
-		z[i] = must_alloc(c[i].n, 1);
-		memset(x[i], 0, c[i].n);
-		memset(y[i], 0, c[i].n);
-		expected[i] = ref->coding.exp_decode(&job[i], &a[i].stream, z[i]);
-		exp_decode(fast, &job[i], &a[i].stream, x[i], c[i].n, round);
-		out[i] = exp_to_new(&to[i], &job[i], fast, y[i], c[i].n,
-		                    alike ? merged : rng_below(2) != 0);
-		exp_forms_new(&forms[i], fast, &job[i]);
-		jobs[i] = &job[i];
-		streams[i] = &a[i].stream;
-	}
-	(n_streams == 2 ? fast->coding.exp_decode2 : fast->coding.exp_decode4)(jobs, streams, out,
-	                                                                       ok);
-	for (int i = 0; i < n_streams; i++) {
-		exp_to_end(&to[i], fast, ok[i], round);
-		exp_forms_free(&forms[i]);
-		check(ok[i] == expected[i] && (!ok[i] || memcmp(y[i], z[i], c[i].n) == 0) &&
-		              memcmp(y[i], x[i], c[i].n) == 0,
-		      fast->name, n_streams == 2 ? "exp_decode2" : "exp_decode4", round);
-		free(words[i]);
-		free(x[i]);
-		free(y[i]);
-		free(z[i]);
-		free(a[i].buf);
-		byte_case_free(&c[i]);
-	}
-}
-
 static void check_sym(const struct kvi_kernels *ref, const struct kvi_kernels *fast,
                       const struct kvi_tables *tables, unsigned round)
 {
@@ -409,34 +242,6 @@ static void check_sym(const struct kvi_kernels *ref, const struct kvi_kernels *f
 	byte_case_free(&c);
 }
 
-static void check_f16(const struct kvi_kernels *ref, const struct kvi_kernels *fast,
-                      const uint16_t *x, size_t n, unsigned round)
-{
-	const size_t bytes[3] = { n, (n + 3) / 4, (n + 7) / 8 };
-	uint8_t *e = must_alloc(n, 1), *e2 = must_alloc(n, 1);
-	uint16_t *y = must_alloc(n, 2);
-	uint8_t *a[3], *b[3];
-	for (int i = 0; i < 3; i++) {
-		a[i] = must_alloc(bytes[i], 1);
-		b[i] = must_alloc(bytes[i], 1);
-	}
-	ref->moves.f16_split(e, a, x, n);
-	fast->moves.f16_split(e2, b, x, n);
-	bool same = !memcmp(e, e2, n);
-	for (int i = 0; i < 3; i++)
-		same &= !memcmp(a[i], b[i], bytes[i]);
-	check(same, fast->name, "f16_split", round);
-	fast->moves.f16_merge(y, e, (const uint8_t *const[]){ a[0], a[1], a[2] }, n);
-	check(!memcmp(x, y, 2 * n), fast->name, "f16_merge", round);
-	for (int i = 0; i < 3; i++) {
-		free(a[i]);
-		free(b[i]);
-	}
-	free(e);
-	free(e2);
-	free(y);
-}
-
 static void check_moves(const struct kvi_kernels *ref, const struct kvi_kernels *fast,
                         unsigned round)
 {
@@ -449,29 +254,24 @@ static void check_moves(const struct kvi_kernels *ref, const struct kvi_kernels 
 	}
 	uint16_t *x = must_alloc(n, 2), *y = must_alloc(n, 2);
 	uint16_t *z = must_alloc(n, 2);
-	uint8_t *e = must_alloc(n, 1), *r = must_alloc(n, 1);
-	uint8_t *e2 = must_alloc(n, 1), *r2 = must_alloc(n, 1);
-	for (size_t i = 0; i < n; i++)
+	uint8_t *bytes = must_alloc(n, 1);
+	uint8_t *moved = must_alloc(n, 1), *moved_fast = must_alloc(n, 1);
+	for (size_t i = 0; i < n; i++) {
 		x[i] = (uint16_t)rng();
-	ref->moves.bf16_split(e, r, x, n);
-	fast->moves.bf16_split(e2, r2, x, n);
-	check(!memcmp(e, e2, n) && !memcmp(r, r2, n), fast->name, "bf16_split", round);
-	fast->moves.bf16_merge(y, e, r, n);
-	check(!memcmp(x, y, 2 * n), fast->name, "bf16_merge", round);
-	check_f16(ref, fast, x, n, round);
+		bytes[i] = (uint8_t)rng();
+	}
 	ref->moves.transpose16(y, x, rows, cols);
 	fast->moves.transpose16(z, x, rows, cols);
 	check(!memcmp(y, z, 2 * n), fast->name, "transpose16", round);
-	ref->moves.transpose8(r, e, rows, cols);
-	fast->moves.transpose8(r2, e, rows, cols);
-	check(!memcmp(r, r2, n), fast->name, "transpose8", round);
+	ref->moves.transpose8(moved, bytes, rows, cols);
+	fast->moves.transpose8(moved_fast, bytes, rows, cols);
+	check(!memcmp(moved, moved_fast, n), fast->name, "transpose8", round);
 	free(x);
 	free(y);
 	free(z);
-	free(e);
-	free(r);
-	free(e2);
-	free(r2);
+	free(bytes);
+	free(moved);
+	free(moved_fast);
 }
 
 /* Numbers for rotated contexts; n: of all channels. Any scales serve: both kernels use the same. */
@@ -567,43 +367,33 @@ static void check_rotated_tokens(const struct kvi_kernels *ref, const struct kvi
 	free(by_pair);
 }
 
-/* Tops and counts of exponents, and what tables make of them. */
-static void check_exponent_fits(const struct kvi_kernels *ref, const struct kvi_kernels *fast,
-                                unsigned round)
+/* What tables make of the counts of channels, 256 a channel at most. */
+static void check_table_fits(const struct kvi_kernels *ref, const struct kvi_kernels *fast,
+                             unsigned round)
 {
-	enum { STRIDE = KVI_FIT_STRIDE, TABLES = 5 };
-	const size_t rows = 1 + rng_below(256), channels = 1 + rng_below(200), n = rows * channels;
-	uint8_t *fields = must_alloc(n, 1), *top = must_alloc(2 * channels, 1);
+	enum { STRIDE = 288, TABLES = 5 };
+	const size_t channels = 1 + rng_below(100);
+	const unsigned rows = 1 + rng_below(256), wide = rng_below(2) ? STRIDE : 7;
 	uint8_t *table = must_alloc(2 * channels, 1);
-	uint16_t *counts = must_alloc(2 * channels * STRIDE, 2), lengths[TABLES * STRIDE];
+	uint16_t *counts = must_alloc(channels * STRIDE, 2), lengths[TABLES * STRIDE];
 	uint32_t *cost = must_alloc(2 * channels, 4), sum[2][TABLES * STRIDE] = { { 0 } };
-	const unsigned wide = rng_below(2) ? 256 : 40;
-	for (size_t i = 0; i < n; i++)
-		fields[i] = (uint8_t)rng_below(wide);
+	for (size_t c = 0; c < channels; c++) {
+		table[c] = table[channels + c] = (uint8_t)rng_below(TABLES);
+		for (unsigned i = 0; i < rows; i++)
+			counts[c * STRIDE + rng_below(wide)]++;
+	}
 	for (size_t i = 0; i < TABLES * STRIDE; i++)
 		lengths[i] = (uint16_t)rng_below(5632);
 	const struct kvi_kernels *const set[2] = { ref, fast };
-	for (size_t c = 0; c < channels; c++)
-		table[c] = table[channels + c] = (uint8_t)rng_below(TABLES);
 	for (int k = 0; k < 2; k++) {
-		uint16_t *of = counts + k * channels * STRIDE;
-		set[k]->fits.exp_tops(fields, rows, channels, 254, top + k * channels);
-		set[k]->fits.exp_counts(fields, rows, channels, top + k * channels, of);
-		for (size_t c = 0; c < channels; c++)
-			of[c * STRIDE + KVI_FIT_DISTANCES] = 0;
-		set[k]->fits.tables_choose(of, channels, STRIDE, lengths, TABLES,
+		set[k]->fits.tables_choose(counts, channels, STRIDE, lengths, TABLES,
 		                           table + k * channels, cost + k * channels);
-		set[k]->fits.tables_add(of, channels, STRIDE, table + k * channels, sum[k]);
+		set[k]->fits.tables_add(counts, channels, STRIDE, table + k * channels, sum[k]);
 	}
-	check(!memcmp(top, top + channels, channels), fast->name, "exp_tops", round);
-	check(!memcmp(counts, counts + channels * STRIDE, 2 * channels * STRIDE), fast->name,
-	      "exp_counts", round);
 	check(!memcmp(table, table + channels, channels) &&
 	              !memcmp(cost, cost + channels, 4 * channels),
 	      fast->name, "tables_choose", round);
 	check(!memcmp(sum[0], sum[1], sizeof sum[0]), fast->name, "tables_add", round);
-	free(fields);
-	free(top);
 	free(table);
 	free(counts);
 	free(cost);
@@ -652,7 +442,6 @@ static void check_set(const struct kvi_kernels *fast, unsigned rounds)
 	struct kvi_tables model = tables_model();
 	for (unsigned i = 0; i < rounds; i++) {
 		struct kvi_tables grid = tables_random(KVI_GRID_TABLES, KVI_GRID_SYMBOLS, 1);
-		struct kvi_tables exps = tables_random(1 + rng_below(16), KVI_EXP_SYMBOLS, 1);
 		struct kvi_tables bytes = tables_random(1 + rng_below(16), KVI_BYTE_SYMBOLS, 0);
 		for (unsigned j = 0; j < 40; j++) {
 			check_grid(ref, fast, j & 1 ? &model : &grid, j);
@@ -660,19 +449,12 @@ static void check_set(const struct kvi_kernels *fast, unsigned rounds)
 				check_grid2(ref, fast, j & 1 ? &model : &grid, j);
 			if (fast->coding.grid_encode2)
 				check_grid_encode2(ref, fast, j & 1 ? &model : &grid, j);
-			check_exp(ref, fast, &exps, j);
-			if (fast->coding.exp_decode2)
-				check_exp_many(ref, fast, &exps, 2, j);
-			if (fast->coding.exp_decode4)
-				check_exp_many(ref, fast, &exps, 4, j);
-			if (fast->coding.exp_encode2)
-				check_exp_encode2(ref, fast, &exps, j);
 			check_sym(ref, fast, &bytes, j);
 			check_moves(ref, fast, j);
 			check_rotation(ref, fast, j);
 			if (fast->coding.rotated_tokens)
 				check_rotated_tokens(ref, fast, j);
-			check_exponent_fits(ref, fast, j);
+			check_table_fits(ref, fast, j);
 			check_float_fits(ref, fast, j);
 			const char *slots = check_slots(ref, fast, j & 1 ? &model : &grid);
 			check(!slots, fast->name, slots, j);
@@ -680,7 +462,6 @@ static void check_set(const struct kvi_kernels *fast, unsigned rounds)
 			check(!layers, fast->name, layers, j);
 		}
 		tables_free(&grid);
-		tables_free(&exps);
 		tables_free(&bytes);
 	}
 	tables_free(&model);

@@ -299,103 +299,16 @@ static inline void grid_case_free(struct grid_case *c)
 	free(c->ctx);
 }
 
-/* ---------------------------------------------- symbols and exponents */
+/* ------------------------------------------------------------ symbols */
 
 struct byte_case {
 	struct kvi_steps steps;
 	size_t ring, n, n_tab;
 	int per_step;
-	uint8_t *tab, *top, *tab_tail, *top_tail;
-	uint8_t *e;    /* exponents */
-	uint16_t *sym; /* symbols of the byte coder */
+	uint8_t *tab, *tab_tail;
+	uint16_t *sym;
 	uint8_t *esc;
 };
-
-static inline struct kvi_exp_job exp_job(const struct byte_case *c, const struct kvi_tables *t)
-{
-	return (struct kvi_exp_job){
-		.steps = c->steps,
-		.tables = t,
-		.tab = c->tab,
-		.top = c->top,
-		.tab_steps = c->ring,
-		.tab_tail = c->tab_tail,
-		.top_tail = c->top_tail,
-		.per_step = c->per_step != 0,
-	};
-}
-
-static inline uint16_t *exp_lanes(const uint8_t *tab, const uint8_t *top, size_t n)
-{
-	uint16_t *lane = must_alloc(n, sizeof(*lane));
-	for (size_t i = 0; i < n; i++)
-		lane[i] = (uint16_t)(tab[i] << KVI_PROB_BITS | top[i]);
-	return lane;
-}
-
-/* What kernels with exp_gathers read instead, in memory of its own. */
-struct exp_forms {
-	struct kvi_tables tables;
-	uint32_t *lut;
-	uint16_t *lane, *lane_tail;
-};
-/* Makes it; *job has it then, and what those kernels shall not read is gone. */
-static inline void exp_forms_new(struct exp_forms *f, const struct kvi_kernels *k,
-                                 struct kvi_exp_job *job)
-{
-	const struct kvi_tables *t = job->tables;
-	const struct kvi_steps *s = &job->steps;
-	size_t tail = s->tail_lanes ? s->tail_steps * (job->per_step ? 1 : s->tail_lanes) : 0;
-	memset(f, 0, sizeof(*f));
-	if (!k->coding.exp_gathers)
-		return;
-	uint16_t *freq = must_alloc(t->n_tables * t->symbols, sizeof(*freq));
-	for (size_t i = 0; i < t->n_tables * t->symbols; i++)
-		freq[i] = (uint16_t)t->enc[i];
-	f->lut = must_alloc(t->n_tables * KVI_PROB_TOTAL, sizeof(*f->lut));
-	f->tables = *t;
-	f->tables.lut = f->lut;
-	f->tables.halves = true;
-	if (t->stride != t->symbols || !kvi_tables_build(&f->tables, freq))
-		exit(99);
-	free(freq);
-	f->lane = exp_lanes(job->tab, job->top, job->tab_steps * (job->per_step ? 1 : KVI_LANES));
-	f->lane_tail = exp_lanes(job->tab_tail, job->top_tail, tail);
-	job->tables = &f->tables;
-	job->lane = f->lane;
-	job->lane_tail = f->lane_tail;
-	job->tab = job->top = job->tab_tail = job->top_tail = NULL;
-}
-
-static inline void exp_forms_free(struct exp_forms *f)
-{
-	free(f->lut);
-	free(f->lane);
-	free(f->lane_tail);
-}
-
-/* k->coding.exp_encode and exp_decode of a job for scalar C. */
-static inline size_t exp_encode_of(const struct kvi_kernels *k, const struct kvi_exp_job *job,
-                                   const uint8_t *e, uint16_t *end, uint32_t state[KVI_LANES])
-{
-	struct kvi_exp_job own = *job;
-	struct exp_forms f;
-	exp_forms_new(&f, k, &own);
-	size_t n = k->coding.exp_encode(&own, e, end, state);
-	exp_forms_free(&f);
-	return n;
-}
-
-static inline bool exp_decode_of(const struct kvi_kernels *k, const struct kvi_exp_job *job,
-                                 const struct kvi_stream *in, void *out)
-{
-	struct kvi_exp_job own = *job;
-	struct exp_forms f;
-	exp_forms_new(&f, k, &own);
-	bool good = k->coding.exp_decode(&own, in, out);
-	exp_forms_free(&f);
-	return good;
-}
 
 static inline struct kvi_sym_job sym_job(const struct byte_case *c, const struct kvi_tables *t)
 {
@@ -413,8 +326,8 @@ static inline size_t byte_tab_index(const struct byte_case *c, size_t i)
 	return ctx_index(&g, i);
 }
 
-/* spread: distance of exponents from the top, 0: any byte. Symbols that a
- * table lacks become escapes. */
+/* spread: mean distance of symbols from 0, about; 0: any byte. Symbols that a table lacks become
+ * escapes. */
 static inline void byte_case_new(struct byte_case *c, struct kvi_steps steps, size_t ring,
                                  int per_step, int spread, const struct kvi_tables *t)
 {
@@ -427,21 +340,15 @@ static inline void byte_case_new(struct byte_case *c, struct kvi_steps steps, si
 	size_t full = ring * (per_step ? 1 : KVI_LANES);
 	c->n_tab = full + tail * (per_step ? 1 : steps.tail_lanes);
 	c->tab = must_alloc(c->n_tab, 1);
-	c->top = must_alloc(c->n_tab, 1);
 	c->tab_tail = c->tab + full;
-	c->top_tail = c->top + full;
-	c->e = must_alloc(c->n, 1);
 	c->esc = must_alloc(c->n, 1);
 	c->sym = must_alloc(c->n, sizeof(*c->sym));
-	for (size_t i = 0; i < c->n_tab; i++) {
+	for (size_t i = 0; i < c->n_tab; i++)
 		c->tab[i] = (uint8_t)rng_below((uint32_t)t->n_tables);
-		c->top[i] = spread ? (uint8_t)(120 + rng_below(16)) : (uint8_t)rng();
-	}
 	for (size_t i = 0; i < c->n; i++) {
 		size_t at = byte_tab_index(c, i);
 		const uint32_t *enc = t->enc + c->tab[at] * t->stride;
 		int d = spread ? (int)(fabs(rng_gauss()) * spread) : (int)(rng() & 255);
-		c->e[i] = (uint8_t)(c->top[at] - d);
 		c->esc[i] = (uint8_t)rng();
 		unsigned s = (unsigned)d < t->symbols ? (unsigned)d : t->symbols - 1;
 		c->sym[i] = (uint16_t)(enc[s] & 0xffff ? s : t->symbols - 1);
@@ -451,8 +358,6 @@ static inline void byte_case_new(struct byte_case *c, struct kvi_steps steps, si
 static inline void byte_case_free(struct byte_case *c)
 {
 	free(c->tab);
-	free(c->top);
-	free(c->e);
 	free(c->esc);
 	free(c->sym);
 }

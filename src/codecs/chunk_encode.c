@@ -74,11 +74,11 @@ static kvarc_ret attempt_write(struct kvi_coder *coder, struct kvi_coder_job *jo
 	size_t head = KVI_ENCODED_FRONT + job->section_bytes + row->head_bytes + KVI_STREAMS_EXTRA +
 	              KVI_STREAM_ALIGN;
 	size_t words = row->words_each * n * 2;
-	unsigned bits = row->plane_bits ? row->plane_bits(job->chunk->dtype) : 0;
+	unsigned planes = row->n_planes ? row->n_planes(job->chunk->dtype) : 0;
 	uint64_t check[KVI_STREAMS_MAX];
 	head += -(head + words) & (KVI_STREAM_ALIGN - 1);
 	size_t side = row->side_bytes ? row->side_bytes(&job->mask) : 0;
-	size_t tail = side + kvi_planes_capacity(n, bits) + KVI_ENCODED_BEHIND;
+	size_t tail = side + planes * kvi_plane_capacity(n) + KVI_ENCODED_BEHIND;
 	uint8_t *base = kvi_scratch(coder, where, head + words + tail);
 	if (!base)
 		return kvi_alloc_error(coder->alloc);

@@ -38,7 +38,7 @@ kvarc_ret kvi_coder_table_make(struct kvi_tables *tables, const struct kvi_alloc
 	uint32_t *buffer = kvi_array(alloc, lut + (size_t)n * stride, sizeof *buffer);
 	if (!buffer)
 		return kvi_alloc_error(alloc);
-	*tables = (struct kvi_tables){ n, symbols, stride, buffer, buffer + lut, false };
+	*tables = (struct kvi_tables){ n, symbols, stride, buffer, buffer + lut };
 	if (kvi_tables_build(tables, freq))
 		return KVARC_OK;
 	kvi_free(alloc, buffer);

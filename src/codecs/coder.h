@@ -155,8 +155,8 @@ uint16_t *kvi_elements16_buffer(struct kvi_coder *coder, uint8_t *packed, size_t
 void kvi_elements16_done(const uint16_t *elements, uint8_t *packed, size_t n);
 
 /* The grid, linear and model codecs code the upper 16 bits of elements; the rest, which only f32
- * has, is stored in planes. Bits of an element that are stored. */
-unsigned kvi_coded_plane_bits(unsigned dtype);
+ * has, is stored in planes. The number of planes. */
+unsigned kvi_coded_n_planes(unsigned dtype);
 /* The coded elements of a packed, token-major matrix; NULL: no memory. */
 const uint16_t *kvi_coded_elements(struct kvi_coder *coder, unsigned dtype, const uint8_t *packed,
                                    size_t n);
@@ -295,10 +295,10 @@ struct kvi_codec {
 	void (*put_head)(const struct kvi_coder_job *job, const struct kvi_payload *out,
 	                 uint8_t *to);
 	kvarc_ret (*get_head)(struct kvi_coder_job *job, struct kvi_in *in);
-	/* Codecs with a mask: most words that an element takes in the stream; bits of an element
-	 * that are stored in planes. */
+	/* Codecs with a mask: most words that an element takes in the stream; number of planes
+	 * with a byte of each element. */
 	unsigned words_each;
-	unsigned (*plane_bits)(unsigned dtype);
+	unsigned (*n_planes)(unsigned dtype);
 	/* Reads the zeros behind the section and what goes before the streams, the checks among
 	 * it; writes the checks of two streams or more to where get_table finds them. NULL: the
 	 * coder's table (spec rans 4). */

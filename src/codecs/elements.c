@@ -4,11 +4,9 @@
 
 #include "codecs/planes.h"
 
-enum { F32_LOW_BITS = 16 };
-
-unsigned kvi_coded_plane_bits(unsigned dtype)
+unsigned kvi_coded_n_planes(unsigned dtype)
 {
-	return dtype == KVARC_F32 ? F32_LOW_BITS : 0;
+	return dtype == KVARC_F32 ? 2 : 0;
 }
 
 const uint16_t *kvi_coded_elements(struct kvi_coder *coder, unsigned dtype, const uint8_t *packed,
@@ -54,8 +52,8 @@ kvarc_ret kvi_coded_planes_get(struct kvi_coder *coder, unsigned dtype, size_t n
 	uint8_t *buffer = kvi_scratch(coder, KVI_SCRATCH_PLANE, 2 * n);
 	if (!buffer)
 		return kvi_alloc_error(coder->alloc);
-	kvarc_ret ret = kvi_plane_read(coder, in, n, 8, buffer, &planes->low);
-	return ret ? ret : kvi_plane_read(coder, in, n, 8, buffer + n, &planes->high);
+	kvarc_ret ret = kvi_plane_read(coder, in, n, buffer, &planes->low);
+	return ret ? ret : kvi_plane_read(coder, in, n, buffer + n, &planes->high);
 }
 
 void kvi_coded_place(unsigned dtype, const uint16_t *e, const struct kvi_coded_planes *planes,

@@ -50,7 +50,8 @@ void kvi_lanes_to32(const struct kvi_lanes *lanes, const uint32_t *from, uint32_
 	}
 }
 
-size_t kvi_ring_tokens(size_t channels)
+/* Tokens, 1 to 32, after which the first lane has the first channel again. */
+static size_t ring_tokens(size_t channels)
 {
 	size_t common = channels & -channels; /* the power of two in it */
 	return common < KVI_LANES ? KVI_LANES / common : 1;
@@ -63,7 +64,7 @@ size_t kvi_ring_tokens(size_t channels)
 static size_t ring_steps(size_t rows, size_t channels)
 {
 	size_t full = rows * channels / KVI_LANES;
-	size_t period = kvi_ring_tokens(channels) * channels / KVI_LANES;
+	size_t period = ring_tokens(channels) * channels / KVI_LANES;
 	if (period > full || full % period)
 		period = full;
 	return period ? period : 1;
@@ -71,14 +72,14 @@ static size_t ring_steps(size_t rows, size_t channels)
 
 size_t kvi_ring_capacity(size_t rows, size_t channels)
 {
-	size_t tokens = kvi_ring_tokens(channels);
+	size_t tokens = ring_tokens(channels);
 	return (rows % tokens ? rows : tokens) * channels + 2 * KVI_LANES;
 }
 
 size_t kvi_ring_trial(size_t channels)
 {
 	enum { ELEMENTS = 1024 };
-	size_t tokens = kvi_ring_tokens(channels), n = tokens;
+	size_t tokens = ring_tokens(channels), n = tokens;
 	while (n < KVI_LANES && n * channels < ELEMENTS)
 		n += tokens;
 	return n;
@@ -99,8 +100,9 @@ static void repeat(uint8_t *to, size_t n, const uint8_t *per_channel, size_t siz
 	}
 }
 
-struct kvi_ring kvi_ring_make(size_t rows, size_t channels, size_t size, const void *per_channel,
-                              void *buffer)
+/* The ring of a stream of rows x channels elements, in buffer. */
+static struct kvi_ring ring_make(size_t rows, size_t channels, size_t size, const void *per_channel,
+                                 void *buffer)
 {
 	const struct kvi_steps s = kvi_element_steps(rows * channels);
 	const size_t steps = ring_steps(rows, channels);
@@ -116,8 +118,8 @@ struct kvi_rings kvi_rings_make(size_t rows, size_t last, size_t channels, size_
 {
 	struct kvi_rings r = { .rows = rows };
 	uint8_t *second = (uint8_t *)buffer + capacity * size;
-	r.ring[0] = kvi_ring_make(rows, channels, size, per_channel, buffer);
+	r.ring[0] = ring_make(rows, channels, size, per_channel, buffer);
 	if (last != rows)
-		r.ring[1] = kvi_ring_make(last, channels, size, per_channel, second);
+		r.ring[1] = ring_make(last, channels, size, per_channel, second);
 	return r;
 }

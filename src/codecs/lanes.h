@@ -38,16 +38,11 @@ struct kvi_rings {
 	size_t rows; /* tokens of each stream but the last */
 	struct kvi_ring ring[2];
 };
-/* Tokens, 1 to 32, after which the first lane has the first channel again. */
-size_t kvi_ring_tokens(size_t channels);
 /* Entries of a buffer for the ring of any stream of a chunk of `rows` tokens. */
 size_t kvi_ring_capacity(size_t rows, size_t channels);
 /* Tokens of a short stream in whole steps, at most KVI_LANES, from whose words those of others are
  * estimated. */
 size_t kvi_ring_trial(size_t channels);
-/* Lays out entries of `size` bytes for a stream of rows x channels elements in buffer. */
-struct kvi_ring kvi_ring_make(size_t rows, size_t channels, size_t size, const void *per_channel,
-                              void *buffer);
 /* Lays out both rings: for streams of `rows` tokens and for the last one of `last`. buffer: twice
  * `capacity` entries of `size` bytes (kvi_ring_capacity). */
 struct kvi_rings kvi_rings_make(size_t rows, size_t last, size_t channels, size_t size,

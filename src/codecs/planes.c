@@ -1,18 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* planes.c - bits that are stored beside a stream (spec rans 5) */
+/* planes.c - bytes that are stored beside a stream (spec rans 5) */
 #include "planes.h"
 
 /* A plane whose sample has fewer bits per byte than this, in 1/256, is packed
  * by Zstandard. */
 enum { WORTH_ZSTD = 7 * 256 + 128 };
-
-size_t kvi_planes_capacity(size_t n, unsigned r)
-{
-	size_t bytes = 0;
-	for (; r; r -= kvi_plane_next(r))
-		bytes += KVI_PLANE_HEAD + kvi_plane_bytes(n, kvi_plane_next(r)) + KVI_STREAM_ALIGN;
-	return bytes;
-}
 
 static bool is_constant(const uint8_t *plane, size_t bytes)
 {
@@ -48,17 +40,9 @@ uint8_t *kvi_plane_write(struct kvi_coder *coder, const uint8_t *plane, size_t b
 	return kvi_put_padding(to + bytes, bytes);
 }
 
-/* Padding bits of the last byte are zero (spec 1.7). */
-static bool padding_is_zero(const uint8_t *plane, size_t n, unsigned bits)
+kvarc_ret kvi_plane_read(struct kvi_coder *coder, struct kvi_in *in, size_t n, uint8_t *buffer,
+                         const uint8_t **plane)
 {
-	size_t used = n * bits % 8;
-	return !used || plane[kvi_plane_bytes(n, bits) - 1] >> used == 0;
-}
-
-kvarc_ret kvi_plane_read(struct kvi_coder *coder, struct kvi_in *in, size_t n, unsigned bits,
-                         uint8_t *buffer, const uint8_t **plane)
-{
-	size_t bytes = kvi_plane_bytes(n, bits);
 	unsigned method = kvi_get8(in);
 	uint8_t value = kvi_get8(in);
 	unsigned zero = kvi_get16(in);
@@ -71,17 +55,17 @@ kvarc_ret kvi_plane_read(struct kvi_coder *coder, struct kvi_in *in, size_t n, u
 		return KVARC_DATA;
 	*plane = buffer;
 	if (method == KVI_PLANE_ZSTD) {
-		kvarc_ret ret = kvi_zstd_read(coder, data, stored, buffer, bytes);
+		kvarc_ret ret = kvi_zstd_read(coder, data, stored, buffer, n);
 		if (ret)
 			return ret;
-	} else if (stored != (method == KVI_PLANE_STORED ? bytes : 0)) {
+	} else if (stored != (method == KVI_PLANE_STORED ? n : 0)) {
 		return KVARC_DATA;
 	} else if (method == KVI_PLANE_STORED) {
 		*plane = data;
 	} else {
-		memset(buffer, value, bytes);
+		memset(buffer, value, n);
 	}
-	return padding_is_zero(*plane, n, bits) ? KVARC_OK : KVARC_DATA;
+	return KVARC_OK;
 }
 
 kvarc_ret kvi_packed_put(struct kvi_coder *coder, const uint8_t *from, size_t bytes,
@@ -118,66 +102,4 @@ kvarc_ret kvi_packed_get(struct kvi_coder *coder, struct kvi_in *in, size_t byte
 	const uint8_t *frame = *to;
 	*to = buffer;
 	return kvi_zstd_read(coder, frame, packed, buffer, bytes);
-}
-
-/* The values of one byte of a plane, one byte each and low ones first, in a
- * word. */
-static inline uint64_t spread(uint8_t plane, unsigned bits)
-{
-	uint32_t b = plane;
-	if (bits == 4)
-		return (b | b << 4) & 0x0f0f;
-	if (bits == 2)
-		return (b | b << 6 | b << 12 | b << 18) & 0x03030303;
-	return ((b & 15) * 0x204081u & 0x01010101u) | (uint64_t)((b >> 4) * 0x204081u & 0x01010101u)
-	                                                      << 32;
-}
-
-/* The inverse of spread. */
-static inline uint8_t gather(uint64_t v, unsigned bits)
-{
-	if (bits == 4)
-		return (uint8_t)(v | v >> 4);
-	if (bits == 2)
-		return (uint8_t)(v | v >> 6 | v >> 12 | v >> 18);
-	return (uint8_t)(v * 0x0102040810204080u >> 56);
-}
-
-static inline uint64_t load(const uint8_t *p, size_t bytes)
-{
-	return bytes == 2 ? kvi_load16(p) : bytes == 4 ? kvi_load32(p) : kvi_load64(p);
-}
-
-static inline void store(uint8_t *p, size_t bytes, uint64_t v)
-{
-	if (bytes == 2)
-		kvi_store16(p, (uint16_t)v);
-	else if (bytes == 4)
-		kvi_store32(p, (uint32_t)v);
-	else
-		kvi_store64(p, v);
-}
-
-void kvi_plane_pack(const uint8_t *values, size_t n, unsigned bits, uint8_t *plane)
-{
-	size_t each = 8 / bits, whole = n / each, rest = n % each;
-	for (size_t i = 0; i < whole; i++)
-		plane[i] = gather(load(values + i * each, each), bits);
-	if (rest) {
-		uint8_t last[8] = { 0 };
-		memcpy(last, values + whole * each, rest);
-		plane[whole] = gather(load(last, each), bits);
-	}
-}
-
-void kvi_plane_unpack(const uint8_t *plane, size_t n, unsigned bits, uint8_t *values)
-{
-	size_t each = 8 / bits, whole = n / each, rest = n % each;
-	for (size_t i = 0; i < whole; i++)
-		store(values + i * each, each, spread(plane[i], bits));
-	if (rest) {
-		uint8_t last[8];
-		store(last, each, spread(plane[whole], bits));
-		memcpy(values + whole * each, last, rest);
-	}
 }

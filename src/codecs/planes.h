@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* planes.h - bits that are stored beside a stream (spec rans 5) */
+/* planes.h - bytes that are stored beside a stream (spec rans 5) */
 #ifndef KVI_PLANES_H
 #define KVI_PLANES_H
 
@@ -10,35 +10,23 @@
 #include "codecs/coder.h"
 #include "util/bytes.h"
 
-/* Bits of the next plane when r bits remain: 8 while there are eight, then
- * 4, 2, 1. */
-static inline unsigned kvi_plane_next(unsigned r)
-{
-	return r >= 8 ? 8 : r >= 4 ? 4 : r >= 2 ? 2 : 1;
-}
-
-/* Bytes of a plane of n elements. */
-static inline size_t kvi_plane_bytes(size_t n, unsigned bits)
-{
-	return (n * bits + 7) / 8;
-}
-
 /* Bytes in front of the bytes of a plane, and its methods (spec rans 5). */
 enum { KVI_PLANE_HEAD = 16, KVI_PLANE_STORED = 0, KVI_PLANE_ZSTD = 1, KVI_PLANE_CONSTANT = 2 };
 
-/* Bytes that the planes of r bits take at most once written. */
-size_t kvi_planes_capacity(size_t n, unsigned r);
+/* Bytes that a plane of n bytes takes at most once written. */
+static inline size_t kvi_plane_capacity(size_t n)
+{
+	return KVI_PLANE_HEAD + n + KVI_STREAM_ALIGN;
+}
 
 /* Writes one plane to `to`, which is aligned to KVI_STREAM_ALIGN in the payload; plane may be
  * to + KVI_PLANE_HEAD. Returns the end, aligned likewise. */
 uint8_t *kvi_plane_write(struct kvi_coder *coder, const uint8_t *plane, size_t bytes, uint8_t *to);
 
-/*
- * Reads one plane of n elements; *plane points into the input where it is
- * stored as it is, else to buffer, which has kvi_plane_bytes.
- */
-kvarc_ret kvi_plane_read(struct kvi_coder *coder, struct kvi_in *in, size_t n, unsigned bits,
-                         uint8_t *buffer, const uint8_t **plane);
+/* Reads one plane of n bytes; *plane points into the input where it is stored as it is, else to
+ * buffer, which has n bytes. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS. */
+kvarc_ret kvi_plane_read(struct kvi_coder *coder, struct kvi_in *in, size_t n, uint8_t *buffer,
+                         const uint8_t **plane);
 
 /* Writes bytes as one Zstandard frame with its size, where that is smaller, else as they are. Uses
  * KVI_SCRATCH_PLANE_OUT. Returns OK, MEM, MEMLIMIT. */
@@ -48,10 +36,5 @@ kvarc_ret kvi_packed_put(struct kvi_coder *coder, const uint8_t *from, size_t by
  * MEM, MEMLIMIT, DATA, OPTIONS. */
 kvarc_ret kvi_packed_get(struct kvi_coder *coder, struct kvi_in *in, size_t bytes,
                          const uint8_t **to);
-
-/* Packs one byte per element, below 2^bits, to a plane of 4, 2 or 1 bits. */
-void kvi_plane_pack(const uint8_t *values, size_t n, unsigned bits, uint8_t *plane);
-/* The inverse of kvi_plane_pack. */
-void kvi_plane_unpack(const uint8_t *plane, size_t n, unsigned bits, uint8_t *values);
 
 #endif

@@ -26,7 +26,7 @@ bool kvi_streams_cut(struct kvi_streams *streams, unsigned size, size_t rows)
 
 /* The tokens that the check of stream i covers (spec rans 4); mask: the chunk's. */
 static struct kvi_tokens stream_tokens(const struct kvi_streams *streams,
-                                           const struct kvi_mask *mask, unsigned i)
+                                       const struct kvi_mask *mask, unsigned i)
 {
 	return (struct kvi_tokens){
 		kvi_mask_token(mask, kvi_stream_first(streams, i)),

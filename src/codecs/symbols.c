@@ -78,19 +78,18 @@ bool kvi_params_may_encode(const struct kvi_params *params)
 }
 
 const struct kvi_tables *kvi_freqs_tables(struct kvi_coder *coder, const struct kvi_freqs *freqs,
-                                          unsigned stride, enum kvi_lut with)
+                                          unsigned stride, bool lut)
 {
-	size_t lut = with != KVI_LUT_NONE ? (size_t)freqs->n * KVI_PROB_TOTAL : 0;
+	size_t entries = lut ? (size_t)freqs->n * KVI_PROB_TOTAL : 0;
 	uint32_t *buffer = kvi_scratch(coder, KVI_SCRATCH_TABLES,
-	                               (lut + freqs->n * stride) * sizeof *buffer);
+	                               (entries + freqs->n * stride) * sizeof *buffer);
 	if (!buffer)
 		return NULL;
 	coder->lut = (struct kvi_tables){ .n_tables = freqs->n,
 		                          .symbols = freqs->symbols,
 		                          .stride = stride,
-		                          .halves = with == KVI_LUT_HALVES,
 		                          .lut = lut ? buffer : NULL,
-		                          .enc = buffer + lut };
+		                          .enc = buffer + entries };
 	/* Frequencies were checked when they were parsed or made. */
 	return kvi_tables_build(&coder->lut, freqs->freq) ? &coder->lut : NULL;
 }
@@ -133,8 +132,7 @@ kvarc_ret kvi_byte_stream_put(struct kvi_coder *coder, const struct kvi_lanes *l
 	uint32_t state[KVI_LANES];
 	uint16_t *sym = kvi_scratch(coder, KVI_SCRATCH_ELEMENTS, n * sizeof *sym);
 	uint16_t *lane = kvi_scratch(coder, KVI_SCRATCH_OTHER, 3 * n);
-	const struct kvi_tables *tables = kvi_freqs_tables(coder, freqs, KVI_BYTE_STRIDE,
-	                                                   KVI_LUT_NONE);
+	const struct kvi_tables *tables = kvi_freqs_tables(coder, freqs, KVI_BYTE_STRIDE, false);
 	if (!sym || !lane || !tables)
 		return kvi_alloc_error(coder->alloc);
 	const struct kvi_sym_job job = kvi_sym_job_of(lanes, tables, table, KVI_BYTE_ESCAPE);
@@ -159,8 +157,7 @@ kvarc_ret kvi_byte_stream_get(struct kvi_coder *coder, const struct kvi_lanes *l
 		return KVARC_DATA;
 	uint16_t *sym = kvi_scratch(coder, KVI_SCRATCH_ELEMENTS, n * sizeof *sym);
 	uint8_t *esc = kvi_scratch(coder, KVI_SCRATCH_OTHER, 2 * n);
-	const struct kvi_tables *tables = kvi_freqs_tables(coder, freqs, KVI_BYTE_STRIDE,
-	                                                   KVI_LUT_FIELDS);
+	const struct kvi_tables *tables = kvi_freqs_tables(coder, freqs, KVI_BYTE_STRIDE, true);
 	if (!sym || !esc || !tables)
 		return kvi_alloc_error(coder->alloc);
 	const struct kvi_sym_job job = kvi_sym_job_of(lanes, tables, table, KVI_BYTE_ESCAPE);

@@ -41,12 +41,10 @@ void kvi_table_params_serialise(const struct kvi_params *params, struct kvi_out 
 bool kvi_freq_get(struct kvi_in *in, unsigned symbols, uint16_t *freq);
 /* Writes n frequencies. */
 void kvi_freq_put(const uint16_t *freq, size_t n, struct kvi_out *out);
-/* The large half of tables: none, or in one of its two forms (kvi_tables). */
-enum kvi_lut { KVI_LUT_NONE, KVI_LUT_FIELDS, KVI_LUT_HALVES };
 /* The tables as kernels take them, in the coder until the next call; stride: a power of two.
- * with: the large half, which encoders do without. NULL: no memory. */
+ * lut: with the large half, which encoders do without. NULL: no memory. */
 const struct kvi_tables *kvi_freqs_tables(struct kvi_coder *coder, const struct kvi_freqs *freqs,
-                                          unsigned stride, enum kvi_lut with);
+                                          unsigned stride, bool lut);
 
 /* The job of a kernel for a stream of symbols in the order of tokens; table: of each channel of the
  * lanes. */

@@ -57,7 +57,7 @@ static void quantise(const struct kvi_tables_fit *fit, const uint32_t *counts, u
 		uint64_t v = 0; /* most symbols have no count and need no division */
 		if (counts[s])
 			v = ((uint64_t)counts[s] * KVI_PROB_TOTAL + total / 2) / total;
-		if (v == 0 && (counts[s] || fit->all_symbols))
+		if (v == 0 && counts[s])
 			v = 1;
 		freq[s] = (uint16_t)v;
 		sum += (uint32_t)v;

@@ -15,10 +15,9 @@ struct kvi_tables_fit {
 	                   * rest does not matter */
 	unsigned n_tables;
 	const uint16_t *counts;
-	uint16_t *freq;   /* n_tables * (symbols + 1) */
-	uint8_t *table;   /* table of each channel */
-	bool all_symbols; /* no symbol may have frequency 0 */
-	uint32_t *work;   /* kvi_tables_fit_work bytes */
+	uint16_t *freq; /* n_tables * (symbols + 1) */
+	uint8_t *table; /* table of each channel */
+	uint32_t *work; /* kvi_tables_fit_work bytes */
 };
 
 /* Bytes of scratch memory for a fit. */

@@ -3,15 +3,8 @@
 #ifndef KVI_FITS_H
 #define KVI_FITS_H
 
-/* Counts of exponents: distances that are counted, entries of a channel, the rows from which every
- * other one is counted. Floats: channels side by side, and the sample of each. */
-enum {
-	KVI_FIT_DISTANCES = 31,
-	KVI_FIT_STRIDE = 32,
-	KVI_FIT_ROWS = 128,
-	KVI_FIT_FLOATS = 8,
-	KVI_FIT_SAMPLE = 16,
-};
+/* Floats: channels side by side, and the sample of each. */
+enum { KVI_FIT_FLOATS = 8, KVI_FIT_SAMPLE = 16 };
 
 /* Numbers of channels: values less `mean`, times `scale`, count where their square is at most
  * `limit`. */

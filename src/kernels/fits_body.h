@@ -16,87 +16,12 @@
 #include "scalar.h"
 #include "util/unroll.h"
 
-/* CHANNELS: of exponents, side by side; GROUP: distances at once. */
-enum { CHANNELS = FIT_BYTES, GROUP = 8, WORDS = FIT_BYTES / 2, FLOATS = FIT_BYTES / 4 };
+enum { WORDS = FIT_BYTES / 2, FLOATS = FIT_BYTES / 4 };
 
-typedef uint8_t fit_bytes __attribute__((vector_size(FIT_BYTES)));
 typedef uint16_t fit_words __attribute__((vector_size(FIT_BYTES)));
 typedef uint32_t fit_sums __attribute__((vector_size(2 * FIT_BYTES)));
 typedef float fit_floats __attribute__((vector_size(FIT_BYTES)));
 typedef int32_t fit_masks __attribute__((vector_size(FIT_BYTES)));
-
-/* The n <= CHANNELS first lanes of memory, the others 0. */
-static inline fit_bytes bytes_load(const uint8_t *p, size_t n)
-{
-	fit_bytes v = { 0 };
-	if (n == CHANNELS)
-		memcpy(&v, p, CHANNELS);
-	else
-		memcpy(&v, p, n);
-	return v;
-}
-
-void FIT(exp_tops)(const uint8_t *fields, size_t rows, size_t channels, uint8_t last, uint8_t *top)
-{
-	const fit_bytes zero = { 0 };
-	for (size_t c = 0; c < channels; c += CHANNELS) {
-		size_t n = channels - c < CHANNELS ? channels - c : CHANNELS;
-		fit_bytes most = zero;
-		for (size_t t = 0; t < rows; t++) {
-			fit_bytes x = bytes_load(fields + t * channels + c, n);
-			x &= (fit_bytes)(x <= zero + last);
-			fit_bytes more = (fit_bytes)(x > most);
-			most = (x & more) | (most & ~more);
-		}
-		memcpy(top + c, &most, n);
-	}
-}
-
-/*
- * counts[i][s]: the number of n rows, n <= 255, that have s in lane i, for GROUP values of s from
- * `first` on. Comparisons with all: counters in memory, one after the other, took 11 cycles an
- * element, as most rows count where the row before did.
- */
-static void count_some(const fit_bytes *rows, size_t n, unsigned first, size_t used,
-                       uint16_t *counts)
-{
-	const fit_bytes zero = { 0 };
-	fit_bytes sum[GROUP] = { { 0 } };
-	for (size_t t = 0; t < n; t++) {
-		KVI_UNROLL(8)
-		for (unsigned k = 0; k < GROUP; k++)
-			sum[k] -= (fit_bytes)(rows[t] == zero + (uint8_t)(first + k));
-	}
-	for (size_t i = 0; i < used; i++)
-		for (unsigned k = 0; k < GROUP; k++)
-			counts[i * KVI_FIT_STRIDE + first + k] = sum[k][i];
-}
-
-void FIT(exp_counts)(const uint8_t *fields, size_t rows, size_t channels, const uint8_t *top,
-                     uint16_t *counts)
-{
-	const fit_bytes zero = { 0 };
-	const size_t step = rows >= KVI_FIT_ROWS ? 2 : 1;
-	fit_bytes distance[KVI_FIT_ROWS];
-	memset(counts, 0, channels * KVI_FIT_STRIDE * sizeof *counts);
-	for (size_t c = 0; c < channels; c += CHANNELS, counts += CHANNELS * KVI_FIT_STRIDE) {
-		size_t used = channels - c < CHANNELS ? channels - c : CHANNELS, n = 0;
-		fit_bytes from = bytes_load(top + c, used), most = zero;
-		for (size_t t = 0; t < rows; t += step) {
-			fit_bytes x = bytes_load(fields + t * channels + c, used), d = from - x;
-			fit_bytes near = (fit_bytes)(x <= from) &
-			                 (fit_bytes)(d < zero + KVI_FIT_DISTANCES);
-			fit_bytes more = (fit_bytes)(d > most) & near;
-			most = (d & more) | (most & ~more);
-			distance[n++] = (d & near) | ((zero + KVI_FIT_DISTANCES) & ~near);
-		}
-		unsigned last = 0;
-		for (size_t i = 0; i < CHANNELS; i++)
-			last = most[i] > last ? most[i] : last;
-		for (unsigned s = 0; s <= last; s += GROUP)
-			count_some(distance, n, s, used, counts);
-	}
-}
 
 void FIT(tables_add)(const uint16_t *counts, size_t channels, size_t stride, const uint8_t *table,
                      uint32_t *sum)

@@ -7,7 +7,6 @@
 #include "step_body.h"
 #include "escapes_body.h"
 #include "sym_body.h"
-#include "exp_body.h"
 #include "grid_body.h"
 #include "grid_spans_body.h"
 #include "grid_price_body.h"
@@ -62,8 +61,6 @@ const struct kvi_kernels kvi_kernels_avx2 = {
 	BODY_KERNELS,
 	KVI_MOVES(kvi_avx2),
 	KVI_FITS(kvi_avx2),
-	.coding.exp_encode = exp_encode,
-	.coding.exp_decode = exp_decode,
 	.slots.slot_rows = slot_rows,
 	.layers = &kvi_avx2_layers,
 };

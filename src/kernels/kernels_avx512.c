@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* kernels_avx512.c - the kernels of AVX-512, 2 x 16 lanes a step; with exp_avx512.c */
+/* kernels_avx512.c - the kernels of AVX-512, 2 x 16 lanes a step */
 #include "config.h"
 
 #include "grid_avx512_body.h"
@@ -87,30 +87,17 @@ static void gather_grid_encode2(const struct kvi_grid_job *const job[2],
 #define KERNELS                                                \
 	BODY_KERNELS, KVI_MOVES(kvi_avx2), KVI_FITS(kvi_avx2), \
 		.name = "avx512", .isa = KVARC_ISA_AVX512, .coding.rotated_tokens = rotated_tokens
-#define SEARCH                                                                    \
-	.coding.grid_decode2 = grid_decode2, .coding.grid_encode2 = grid_encode2, \
-	.coding.exp_searched = KVI_AVX512_EXP_SEARCHED,                           \
-	.coding.exp_encode = kvi_avx512_exp_encode, .coding.exp_decode = kvi_avx512_exp_decode
-#define GATHERS                                                                                 \
-	.coding.grid_decode2 = gather_grid_decode2, .coding.grid_encode2 = gather_grid_encode2, \
-	.coding.exp_gathers = true, .coding.exp_encode = kvi_gather_exp_encode,                 \
-	.coding.exp_decode = kvi_gather_exp_decode, .coding.exp_decode2 = kvi_gather_exp_decode2
+#define LOADS .coding.grid_decode2 = grid_decode2, .coding.grid_encode2 = grid_encode2
+#define GATHERS \
+	.coding.grid_decode2 = gather_grid_decode2, .coding.grid_encode2 = gather_grid_encode2
 
-const struct kvi_kernels kvi_kernels_avx512 = { KERNELS, SEARCH,
-	                                        .coding.exp_decode2 = kvi_avx512_exp_decode2,
-	                                        .slots.slot_rows = slot_rows,
+const struct kvi_kernels kvi_kernels_avx512 = { KERNELS, LOADS, .slots.slot_rows = slot_rows,
 	                                        .layers = &kvi_avx2_layers };
 #if defined(KVI_AVX512VNNI)
 #define VNNI .vnni = true, .slots.slot_rows = slot_rows_vnni
-const struct kvi_kernels kvi_kernels_avx512vnni = { KERNELS, SEARCH, VNNI,
-	                                            .coding.exp_decode2 = kvi_avx512_exp_decode2,
+const struct kvi_kernels kvi_kernels_avx512vnni = { KERNELS, LOADS, VNNI,
 	                                            .layers = &kvi_avx2_layers };
-const struct kvi_kernels kvi_kernels_avx512vbmi = { KERNELS,
-	                                            SEARCH,
-	                                            VNNI,
-	                                            .coding.exp_decode2 = kvi_vbmi_exp_decode2,
-	                                            .coding.exp_decode4 = kvi_vbmi_exp_decode4,
-	                                            .coding.exp_encode2 = kvi_vbmi_exp_encode2,
+const struct kvi_kernels kvi_kernels_avx512vbmi = { KERNELS, LOADS, VNNI,
 	                                            .layers = &kvi_vbmi_layers };
 const struct kvi_kernels kvi_kernels_avx512gather = { KERNELS, GATHERS, VNNI,
 	                                              .layers = &kvi_vbmi_layers };

@@ -7,7 +7,6 @@
 #include "step_body.h"
 #include "escapes_body.h"
 #include "sym_body.h"
-#include "exp_body.h"
 #include "grid_body.h"
 #include "grid_spans_body.h"
 #include "grid_price_body.h"
@@ -67,8 +66,6 @@ const struct kvi_kernels kvi_kernels_neon = {
 	BODY_KERNELS,
 	KVI_MOVES(kvi_scalar),
 	KVI_FITS(kvi_scalar),
-	.coding.exp_encode = exp_encode,
-	.coding.exp_decode = exp_decode,
 	.slots.slot_rows = slot_rows,
 	.layers = &kvi_neon_layers,
 };

@@ -18,7 +18,8 @@ enum {
 	KVI_LAYERS_BLOCK = 256, /* codes of a block */
 	KVI_LAYERS_BYTE = 12,   /* the first value that no layer has */
 	KVI_LAYERS_PLANES = 3,  /* most planes of the rest */
-	KVI_LAYERS_SLACK = 384, /* bytes that kernels may write behind the end of what they make */
+	KVI_LAYERS_SLACK = 384, /* bytes that kernels may write behind the end of values that they
+	                         * make, and read behind values and tops that they take */
 	KVI_TOPS_AT_ONCE = 32,  /* channels of kvi_layer_kernels.top_costs */
 	KVI_TOPS_TRIED = 4,     /* tops that it compares */
 	KVI_TOPS_ROWS = 64      /* most rows that it takes */

@@ -25,7 +25,6 @@ libkvi_la_SOURCES += \
 kernel_bodies = \
 	src/kernels/context_body.h \
 	src/kernels/escapes_body.h \
-	src/kernels/exp_body.h \
 	src/kernels/grid_body.h \
 	src/kernels/grid_spans_body.h \
 	src/kernels/grid_price_body.h \
@@ -56,15 +55,9 @@ endif
 if SIMD_AVX512
 noinst_LTLIBRARIES += libkvi_avx512.la
 libkvi_avx512_la_SOURCES = $(kernel_bodies) \
-	src/kernels/exp_avx512.c \
-	src/kernels/exp_gather.c \
-	src/kernels/exp_run.h \
-	src/kernels/exp_vbmi.c \
-	src/kernels/exp_vbmi_encode.c \
 	src/kernels/grid_avx512_body.h \
 	src/kernels/grid_pairs_body.h \
 	src/kernels/grid_words_body.h \
-	src/kernels/halves_vbmi.h \
 	src/kernels/kernels_avx512.c \
 	src/kernels/layers_vbmi.c \
 	src/kernels/ops_avx512.h

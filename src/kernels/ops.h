@@ -76,12 +76,6 @@
  *                           LO and NB of token pairs (spec grid 4); NB of the escape is 0
  *   class_row, class_row_load(row), class_of(c, angle)
  *                           64 signed bytes, looked up by numbers 0 to 63
- * 32 bytes, one a lane of a step
- *   bytes, b_set(x), b_load(p), b_store(p, b), b_sub(a, b), b_min(a, b) (unsigned)
- *   b_distance(a, b)        a - b, or 255 where b > a (unsigned)
- *   b_equal_bits, b_above_bits(a, b)
- *                           bit i: whether a[i] == b[i], a[i] > b[i] (unsigned)
- *   b_narrow(q)             numbers below 256
  */
 #ifndef KVI_OPS_H
 #define KVI_OPS_H

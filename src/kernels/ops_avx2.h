@@ -301,39 +301,4 @@ INLINE vec class_of(const class_row *row, vec angle)
 	return v_sar(v_shl(v, 24), 24);
 }
 
-typedef __m256i bytes;
-#define b_load v_load
-#define b_store v_store
-#define b_sub _mm256_sub_epi8
-#define b_min _mm256_min_epu8
-
-INLINE bytes b_set(uint8_t x)
-{
-	return _mm256_set1_epi8((char)x);
-}
-
-INLINE bytes b_distance(bytes a, bytes b)
-{
-	bytes fits = _mm256_cmpeq_epi8(_mm256_max_epu8(a, b), a);
-	return v_or(b_sub(a, b), v_xor(fits, b_set(255)));
-}
-
-INLINE uint32_t b_equal_bits(bytes a, bytes b)
-{
-	return (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(a, b));
-}
-
-INLINE uint32_t b_above_bits(bytes a, bytes b)
-{
-	return ~b_equal_bits(_mm256_subs_epu8(a, b), _mm256_setzero_si256());
-}
-
-INLINE bytes b_narrow(const struct parts *parts)
-{
-	const vec order = _mm256_set_epi32(7, 3, 6, 2, 5, 1, 4, 0);
-	vec a = _mm256_packus_epi32(parts->v[0], parts->v[1]);
-	vec b = _mm256_packus_epi32(parts->v[2], parts->v[3]);
-	return _mm256_permutevar8x32_epi32(_mm256_packus_epi16(a, b), order);
-}
-
 #endif

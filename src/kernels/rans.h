@@ -17,14 +17,13 @@
 #include "kvarc.h"
 #include "util/shared.h"
 
-/* Sizes that the format fixes (spec rans 1, grid 4, exponent 2). */
+/* Sizes that the format fixes (spec rans 1, grid 4). */
 enum {
 	KVI_LANES = 32,
 	KVI_PROB_BITS = 11,
 	KVI_PROB_TOTAL = 1 << KVI_PROB_BITS,
 	KVI_GRID_SYMBOLS = 41, /* 40 tokens and escape */
 	KVI_GRID_TABLES = 192,
-	KVI_EXP_SYMBOLS = 32,  /* 31 distances and escape */
 	KVI_BYTE_SYMBOLS = 257 /* 256 bytes and escape */
 };
 #define KVI_RANS_LOW ((uint32_t)1 << 16)
@@ -48,9 +47,7 @@ static inline size_t kvi_steps_elements(const struct kvi_steps *steps)
 /*
  * Decoder's and encoder's form of a group of tables; the caller owns the memory. lut has 2048
  * entries a table: bits 0..8 symbol, 9..19 offset in the symbol's interval, 20..31 frequency.
- * enc has `stride` entries a table: frequency | cumulative frequency << 16. With `halves`, for at
- * most 32 symbols, an entry of lut has in bits 0..10 the offset, 11..15 the symbol, 16..26 the
- * frequency.
+ * enc has `stride` entries a table: frequency | cumulative frequency << 16.
  */
 struct kvi_tables {
 	size_t n_tables;
@@ -58,7 +55,6 @@ struct kvi_tables {
 	unsigned stride;  /* entries of enc a table: symbols rounded up to 2^n */
 	uint32_t *lut;    /* n_tables * 2048, or NULL */
 	uint32_t *enc;    /* n_tables * stride */
-	bool halves;      /* the form of lut */
 };
 
 /* Fills lut (unless NULL: encoders do not need it) and enc from n_tables * symbols frequencies.
@@ -117,28 +113,8 @@ struct kvi_sym_job {
 	const uint8_t *tab;
 	size_t tab_steps;
 	const uint8_t *tab_tail;
-	unsigned escape; /* symbol number of the escape: 31 or 256 */
+	unsigned escape; /* symbol number of the escape */
 	bool per_step;
-};
-
-/*
- * A job of the exponent codec, as kvi_grid_job, from and to exponent fields E: the symbol is
- * top - E when that is 0..30, else 31 with E as an escape. Tables have 32 symbols and stride 32. A
- * decoder also returns false for a symbol that gives E < 0; the caller compares E with 2^e for
- * formats with e < 8 (spec exponent 2).
- */
-struct kvi_exp_job {
-	struct kvi_steps steps;
-	const struct kvi_tables *tables;
-	const uint8_t *tab, *top; /* rings of tab_steps */
-	size_t tab_steps;
-	const uint8_t *tab_tail, *top_tail;
-	/* tab << 11 | top, for kernels with exp_gathers, which read nothing else. */
-	const uint16_t *lane, *lane_tail;
-	bool per_step;
-	/* Decoders that merge (kvi_exp_merges): signs and mantissas of the bf16 elements as
-	 * bf16_split gives them; `out` is elements then. NULL: exponent fields. */
-	const uint8_t *rest;
 };
 
 /* Entries of kvi_rotation.scales. */
@@ -184,7 +160,7 @@ struct kvi_near_sums;
  *
  * Encoders write words downwards from `end` and return their number n; the stream starts at
  * end - n, and `state` receives the states. Callers provide 3 words an element and 64 more (grid:
- * symbol, raw bits, escape; others: 2 an element).
+ * symbol, raw bits, escape; sym: 2 an element).
  *
  * Decoders accept any states and words. They return false when the stream needs more words than it
  * has, does not need all of them, or does not end with all lanes at 2^16; output is then
@@ -202,26 +178,6 @@ struct kvi_coding_kernels {
 	                     uint16_t *end, uint32_t state[KVI_LANES]);
 	bool (*sym_decode)(const struct kvi_sym_job *job, const struct kvi_stream *in,
 	                   uint16_t *sym, uint8_t *esc);
-	size_t (*exp_encode)(const struct kvi_exp_job *job, const uint8_t *e, uint16_t *end,
-	                     uint32_t state[KVI_LANES]);
-	bool (*exp_decode)(const struct kvi_exp_job *job, const struct kvi_stream *in, void *out);
-	/* exp_decode of a job with at most this many tables that is not per_step searches:
-	 * it reads enc only, lut may be NULL, and it accepts `rest`. */
-	unsigned exp_searched;
-	/* exp_encode and exp_decode read `lane`; exp_decode takes a lut in halves and accepts
-	 * `rest`. */
-	bool exp_gathers;
-	/* exp_decode of two streams at once, the results in ok. NULL: one after the other is as
-	 * fast. */
-	void (*exp_decode2)(const struct kvi_exp_job *const job[2],
-	                    const struct kvi_stream *const in[2], void *const out[2], bool ok[2]);
-	/* exp_decode of four streams at once; NULL: two at a time. */
-	void (*exp_decode4)(const struct kvi_exp_job *const job[4],
-	                    const struct kvi_stream *const in[4], void *const out[4], bool ok[4]);
-	/* exp_encode of two streams at once, each in words of its own; n: numbers of words. NULL:
-	 * one after the other is as fast. */
-	void (*exp_encode2)(const struct kvi_exp_job *const job[2], const uint8_t *const e[2],
-	                    uint16_t *const end[2], size_t n[2], uint32_t *const state[2]);
 	/* grid_decode of two streams at once. NULL: one after the other is as fast. */
 	void (*grid_decode2)(const struct kvi_grid_job *const job[2],
 	                     const struct kvi_stream *const in[2], uint16_t *const elements[2],
@@ -241,15 +197,8 @@ struct kvi_coding_kernels {
 	                       const struct kvi_rotated *tokens);
 };
 
-/* Kernels that take elements apart, put them together and change their order. */
+/* Kernels that change the order of elements. */
 struct kvi_move_kernels {
-	/* n bf16 elements <-> exponent fields, and sign << 7 | mantissa. */
-	void (*bf16_split)(uint8_t *e, uint8_t *rest, const uint16_t *x, size_t n);
-	void (*bf16_merge)(uint16_t *x, const uint8_t *e, const uint8_t *rest, size_t n);
-	/* n f16 elements <-> exponent fields (0..31) and the planes of 8, 2 and 1 bits
-	 * (n, ceil(n / 4), ceil(n / 8) bytes) of mantissa and sign (spec rans 5). */
-	void (*f16_split)(uint8_t *e, uint8_t *const planes[3], const uint16_t *x, size_t n);
-	void (*f16_merge)(uint16_t *x, const uint8_t *e, const uint8_t *const planes[3], size_t n);
 	/* dst[c * rows + r] = src[r * cols + c]: token-major to the order of tokens for a block of
 	 * rows = 32 (or T' % 32) tokens; the inverse has rows and cols exchanged. */
 	void (*transpose8)(uint8_t *dst, const uint8_t *src, size_t rows, size_t cols);
@@ -262,14 +211,6 @@ struct kvi_fit_kernels {
 	 * each symbol by table; the escape's includes the element. */
 	uint64_t (*grid_price)(const struct kvi_grid_format *fmt, const uint32_t *cost,
 	                       const uint32_t *ctx, const uint16_t *elements, size_t n);
-	/* top[c]: the largest exponent field of a channel that is not above `last`, or 0. */
-	void (*exp_tops)(const uint8_t *fields, size_t rows, size_t channels, uint8_t last,
-	                 uint8_t *top);
-	/* counts[c * KVI_FIT_STRIDE + d]: the number of fields that are d below the channel's top,
-	 * of at most 256 rows, every other one of KVI_FIT_ROWS or more. The entry of
-	 * KVI_FIT_DISTANCES is undefined. */
-	void (*exp_counts)(const uint8_t *fields, size_t rows, size_t channels, const uint8_t *top,
-	                   uint16_t *counts);
 	/* Adds the counts of each channel to the sums of its table. stride: entries of a channel
 	 * and of a table, a multiple of 32. */
 	void (*tables_add)(const uint16_t *counts, size_t channels, size_t stride,
@@ -308,12 +249,6 @@ struct kvi_kernels {
 	struct kvi_slot_kernels slots;
 	const struct kvi_layer_kernels *layers;
 };
-
-/* Whether exp_decode of a job with this many tables accepts `rest`, unless it is per_step. */
-static inline bool kvi_exp_merges(const struct kvi_kernels *kernels, size_t n_tables)
-{
-	return kernels->coding.exp_gathers || n_tables <= kernels->coding.exp_searched;
-}
 
 /* The fastest kernels in the mask (KVARC_ISA_*, 0: any) that this build and processor have;
  * scalar when there are none. Never NULL; from any thread. */

@@ -18,12 +18,13 @@ static bool valid(const uint16_t *freq, unsigned symbols)
 }
 
 /*
- * The n entries of one symbol, `one` apart, eight at a time: a chunk's decoder fills up to 16
+ * The n entries of one symbol, from `first` on, eight at a time: a chunk's decoder fills up to 16
  * tables. Those behind the n-th are of symbols to come, so that most symbols are written without
  * a remainder, whose branches took more than half of the time. space: entries up to the end.
  */
-static void fill(uint32_t *lut, uint32_t n, uint32_t space, uint32_t first, uint32_t one)
+static void fill(uint32_t *lut, uint32_t n, uint32_t space, uint32_t first)
 {
+	const uint32_t one = 1 << 9; /* an offset */
 	typedef uint32_t four __attribute__((vector_size(16)));
 	four v = { first, first + one, first + 2 * one, first + 3 * one };
 	uint32_t i = 0;
@@ -37,16 +38,15 @@ static void fill(uint32_t *lut, uint32_t n, uint32_t space, uint32_t first, uint
 		lut[i] = first + i * one;
 }
 
-static void build_one(uint32_t *lut, bool halves, uint32_t *enc, const uint16_t *freq,
-                      unsigned symbols, unsigned stride)
+static void build_one(uint32_t *lut, uint32_t *enc, const uint16_t *freq, unsigned symbols,
+                      unsigned stride)
 {
 	uint32_t cum = 0;
 	for (uint32_t s = 0; s < symbols; s++) {
 		uint32_t f = freq[s];
 		enc[s] = f | cum << 16;
 		if (lut)
-			fill(lut + cum, f, KVI_PROB_TOTAL - cum,
-			     halves ? s << 11 | f << 16 : s | f << 20, halves ? 1 : 1 << 9);
+			fill(lut + cum, f, KVI_PROB_TOTAL - cum, s | f << 20);
 		cum += f;
 	}
 	for (unsigned s = symbols; s < stride; s++)
@@ -62,7 +62,7 @@ bool kvi_tables_build(struct kvi_tables *tables, const uint16_t *freq)
 		const uint16_t *f = freq + i * tables->symbols;
 		if (!valid(f, tables->symbols))
 			return false;
-		build_one(tables->lut ? tables->lut + i * KVI_PROB_TOTAL : NULL, tables->halves,
+		build_one(tables->lut ? tables->lut + i * KVI_PROB_TOTAL : NULL,
 		          tables->enc + i * tables->stride, f, tables->symbols, tables->stride);
 	}
 	return true;

@@ -115,31 +115,6 @@ static inline struct kvi_span kvi_span_tail(const struct kvi_steps *steps, bool 
 	return span;
 }
 
-/* Table numbers and largest exponents of a span of the exponent codec; `at` is the next step's. */
-struct kvi_exp_ring {
-	const uint8_t *tab, *top; /* tables and tops of the first step */
-	size_t at, size;          /* index and size in entries */
-};
-
-/* The spans of a job of the exponent codec, and their rings at the step that a decoder (or, with
- * backward, an encoder) takes first. */
-struct kvi_exp_spans {
-	struct kvi_span full, tail;
-	struct kvi_exp_ring ring, tail_ring;
-};
-/* The spans of a job. */
-static inline struct kvi_exp_spans kvi_exp_spans(const struct kvi_exp_job *job, bool backward)
-{
-	struct kvi_exp_spans s = { .full = kvi_span_full(&job->steps, job->tab_steps,
-		                                         job->per_step),
-		                   .tail = kvi_span_tail(&job->steps, job->per_step) };
-	size_t at = backward ? s.full.steps % s.full.ring * s.full.step_size : 0;
-	s.ring = (struct kvi_exp_ring){ job->tab, job->top, at, s.full.ring * s.full.step_size };
-	s.tail_ring = (struct kvi_exp_ring){ job->tab_tail, job->top_tail, 0,
-		                             s.tail.ring * s.tail.step_size };
-	return s;
-}
-
 /* The kernels of scalar C, by which kvi_kernels is defined. */
 extern const struct kvi_kernels kvi_kernels_scalar;
 
@@ -167,23 +142,9 @@ static inline size_t kvi_rotation_heads(const struct kvi_rotation *r)
 }
 /* kvi_coding_kernels.rotated_contexts, from pair `first` of each head on. */
 void kvi_scalar_rotate_pairs(uint32_t *ctx, const struct kvi_rotation *r, size_t first);
-/* kvi_move_kernels.bf16_split. */
-void kvi_scalar_bf16_split(uint8_t *e, uint8_t *rest, const uint16_t *x, size_t n);
-/* kvi_move_kernels.bf16_merge. */
-void kvi_scalar_bf16_merge(uint16_t *x, const uint8_t *e, const uint8_t *rest, size_t n);
-/* kvi_move_kernels.f16_split. */
-void kvi_scalar_f16_split(uint8_t *e, uint8_t *const planes[3], const uint16_t *x, size_t n);
-/* kvi_move_kernels.f16_merge. */
-void kvi_scalar_f16_merge(uint16_t *x, const uint8_t *e, const uint8_t *const planes[3], size_t n);
 /* kvi_move_kernels.transpose8 and transpose16. */
 void kvi_scalar_transpose8(uint8_t *dst, const uint8_t *src, size_t rows, size_t cols);
 void kvi_scalar_transpose16(uint16_t *dst, const uint16_t *src, size_t rows, size_t cols);
-/* kvi_fit_kernels.exp_tops. */
-void kvi_scalar_exp_tops(const uint8_t *fields, size_t rows, size_t channels, uint8_t last,
-                         uint8_t *top);
-/* kvi_fit_kernels.exp_counts. */
-void kvi_scalar_exp_counts(const uint8_t *fields, size_t rows, size_t channels, const uint8_t *top,
-                           uint16_t *counts);
 /* kvi_fit_kernels.tables_add. */
 void kvi_scalar_tables_add(const uint16_t *counts, size_t channels, size_t stride,
                            const uint8_t *table, uint32_t *sum);
@@ -198,36 +159,19 @@ void kvi_scalar_near_sums(const float *v, size_t rows, size_t row, const struct 
                           struct kvi_near_sums *to);
 
 /* The members of struct kvi_kernels for moves, of functions with a prefix. */
-#define KVI_MOVES(prefix)                                                                 \
-	.moves.bf16_split = prefix##_bf16_split, .moves.bf16_merge = prefix##_bf16_merge, \
-	.moves.f16_split = prefix##_f16_split, .moves.f16_merge = prefix##_f16_merge,     \
+#define KVI_MOVES(prefix) \
 	.moves.transpose8 = prefix##_transpose8, .moves.transpose16 = prefix##_transpose16
 
 /* The members of struct kvi_kernels for fits, of functions with a prefix. */
 #define KVI_FITS(prefix)                                                                      \
-	.fits.exp_tops = prefix##_exp_tops, .fits.exp_counts = prefix##_exp_counts,           \
 	.fits.tables_add = prefix##_tables_add, .fits.tables_choose = prefix##_tables_choose, \
 	.fits.sort_floats = prefix##_sort_floats, .fits.near_sums = prefix##_near_sums
 
 #if defined(KVI_AVX2)
 extern const struct kvi_kernels kvi_kernels_avx2;
-/* kvi_move_kernels.bf16_split; this and the following serve AVX-512, too. */
-void kvi_avx2_bf16_split(uint8_t *e, uint8_t *rest, const uint16_t *x, size_t n);
-/* kvi_move_kernels.bf16_merge. */
-void kvi_avx2_bf16_merge(uint16_t *x, const uint8_t *e, const uint8_t *rest, size_t n);
-/* kvi_move_kernels.f16_split. */
-void kvi_avx2_f16_split(uint8_t *e, uint8_t *const planes[3], const uint16_t *x, size_t n);
-/* kvi_move_kernels.f16_merge. */
-void kvi_avx2_f16_merge(uint16_t *x, const uint8_t *e, const uint8_t *const planes[3], size_t n);
-/* kvi_move_kernels.transpose8 and transpose16. */
+/* kvi_move_kernels.transpose8 and transpose16; this and the following serve AVX-512, too. */
 void kvi_avx2_transpose8(uint8_t *dst, const uint8_t *src, size_t rows, size_t cols);
 void kvi_avx2_transpose16(uint16_t *dst, const uint16_t *src, size_t rows, size_t cols);
-/* kvi_fit_kernels.exp_tops. */
-void kvi_avx2_exp_tops(const uint8_t *fields, size_t rows, size_t channels, uint8_t last,
-                       uint8_t *top);
-/* kvi_fit_kernels.exp_counts. */
-void kvi_avx2_exp_counts(const uint8_t *fields, size_t rows, size_t channels, const uint8_t *top,
-                         uint16_t *counts);
 /* kvi_fit_kernels.tables_add. */
 void kvi_avx2_tables_add(const uint16_t *counts, size_t channels, size_t stride,
                          const uint8_t *table, uint32_t *sum);
@@ -243,35 +187,10 @@ void kvi_avx2_near_sums(const float *v, size_t rows, size_t row, const struct kv
 #endif
 #if defined(KVI_AVX512)
 extern const struct kvi_kernels kvi_kernels_avx512;
-/* kvi_coding_kernels.exp_searched of AVX-512. */
-enum { KVI_AVX512_EXP_SEARCHED = 8 };
-/* kvi_coding_kernels.exp_encode. */
-size_t kvi_avx512_exp_encode(const struct kvi_exp_job *job, const uint8_t *e, uint16_t *end,
-                             uint32_t state[KVI_LANES]);
-/* kvi_coding_kernels.exp_decode and exp_decode2. */
-bool kvi_avx512_exp_decode(const struct kvi_exp_job *job, const struct kvi_stream *in, void *out);
-void kvi_avx512_exp_decode2(const struct kvi_exp_job *const job[2],
-                            const struct kvi_stream *const in[2], void *const out[2], bool ok[2]);
 /* AVX-512 with VNNI, VBMI and VBMI2. */
 extern const struct kvi_kernels kvi_kernels_avx512vbmi;
-/* kvi_coding_kernels.exp_decode2 of it. */
-void kvi_vbmi_exp_decode2(const struct kvi_exp_job *const job[2],
-                          const struct kvi_stream *const in[2], void *const out[2], bool ok[2]);
-/* kvi_coding_kernels.exp_decode4 of it. */
-void kvi_vbmi_exp_decode4(const struct kvi_exp_job *const job[4],
-                          const struct kvi_stream *const in[4], void *const out[4], bool ok[4]);
-/* kvi_coding_kernels.exp_encode2 of it. */
-void kvi_vbmi_exp_encode2(const struct kvi_exp_job *const job[2], const uint8_t *const e[2],
-                          uint16_t *const end[2], size_t n[2], uint32_t *const state[2]);
-/* AVX-512 with VNNI for processors where gathers are fast. */
+/* AVX-512 with VNNI, VBMI and VBMI2 for processors where gathers are fast. */
 extern const struct kvi_kernels kvi_kernels_avx512gather;
-/* kvi_coding_kernels.exp_encode of it. */
-size_t kvi_gather_exp_encode(const struct kvi_exp_job *job, const uint8_t *e, uint16_t *end,
-                             uint32_t state[KVI_LANES]);
-/* kvi_coding_kernels.exp_decode and exp_decode2 of it. */
-bool kvi_gather_exp_decode(const struct kvi_exp_job *job, const struct kvi_stream *in, void *out);
-void kvi_gather_exp_decode2(const struct kvi_exp_job *const job[2],
-                            const struct kvi_stream *const in[2], void *const out[2], bool ok[2]);
 #endif
 #if defined(KVI_NEON)
 extern const struct kvi_kernels kvi_kernels_neon;

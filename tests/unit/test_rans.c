@@ -184,80 +184,30 @@ static void test_shapes(void **state)
 static void test_bytes_shapes(void **state)
 {
 	(void)state;
-	struct kvi_tables exps = tables_random(16, KVI_EXP_SYMBOLS, 1);
 	struct kvi_tables bytes = tables_random(16, KVI_BYTE_SYMBOLS, 0);
 	for (unsigned i = 0; i < KVI_LANES * 9; i++) {
 		struct kvi_steps steps = make_steps(i % 3, i / 3 % 3, i / 9);
 		struct byte_case c;
 		struct coded s;
-		byte_case_new(&c, steps, i % 3 ? i % 3 : 1, i & 1, (int)(i % 2) * 5,
-		              i & 2 ? &exps : &bytes);
+		byte_case_new(&c, steps, i % 3 ? i % 3 : 1, i & 1, (int)(i % 2) * 5, &bytes);
+		struct kvi_sym_job job = sym_job(&c, &bytes);
 		uint16_t *y = must_alloc(c.n, 2);
-		uint8_t *e = must_alloc(c.n, 1);
+		uint8_t *esc = must_alloc(c.n, 1);
 		EACH_SET(k)
 		{
-			struct kvi_exp_job ej = exp_job(&c, &exps);
-			struct kvi_sym_job sj = sym_job(&c, &bytes);
 			coded_new(&s, c.n);
-			size_t n = i & 2 ? exp_encode_of(k, &ej, c.e, s.end, s.stream.state)
-			                 : k->coding.sym_encode(&sj, c.sym, c.esc, s.end,
-			                                        s.stream.state);
+			size_t n = k->coding.sym_encode(&job, c.sym, c.esc, s.end, s.stream.state);
 			uint8_t *words = coded_seal(&s, n);
-			assert_true(i & 2 ? exp_decode_of(k, &ej, &s.stream, e)
-			                  : k->coding.sym_decode(&sj, &s.stream, y, e));
-			if (i & 2)
-				assert_memory_equal(e, c.e, c.n);
-			else
-				assert_memory_equal(y, c.sym, 2 * c.n);
+			assert_true(k->coding.sym_decode(&job, &s.stream, y, esc));
+			assert_memory_equal(y, c.sym, 2 * c.n);
 			free(words);
 			free(s.buf);
 		}
 		free(y);
-		free(e);
+		free(esc);
 		byte_case_free(&c);
 	}
-	tables_free(&exps);
 	tables_free(&bytes);
-}
-
-/* Any number of tables, with and without symbols of frequency 0; without a lut
- * where the set says that it does not need one. */
-static void test_exponent_tables(void **state)
-{
-	(void)state;
-	for (unsigned i = 0; i < 64; i++) {
-		struct kvi_tables t = tables_random(1 + i / 4, KVI_EXP_SYMBOLS, i & 1);
-		struct kvi_steps steps = make_steps(30, 1, i & 2 ? 7 : 0);
-		struct byte_case c;
-		struct coded s;
-		byte_case_new(&c, steps, 5, 0, 5, &t);
-		for (size_t n = 0; n < c.n; n++) {
-			size_t at = byte_tab_index(&c, n);
-			const uint32_t *enc = t.enc + c.tab[at] * t.stride;
-			unsigned d = (uint8_t)(c.top[at] - c.e[n]);
-			while (d < KVI_EXP_SYMBOLS - 1 && !(enc[d] & 0xffff))
-				d++; /* what cannot be coded is not there */
-			c.e[n] = (uint8_t)(c.top[at] - d);
-		}
-		uint8_t *e = must_alloc(c.n, 1);
-		EACH_SET(k)
-		{
-			struct kvi_tables some = t;
-			if (t.n_tables <= k->coding.exp_searched)
-				some.lut = NULL;
-			struct kvi_exp_job job = exp_job(&c, &some);
-			coded_new(&s, c.n);
-			size_t n = exp_encode_of(k, &job, c.e, s.end, s.stream.state);
-			uint8_t *words = coded_seal(&s, n);
-			assert_true(exp_decode_of(k, &job, &s.stream, e));
-			assert_memory_equal(e, c.e, c.n);
-			free(words);
-			free(s.buf);
-		}
-		free(e);
-		byte_case_free(&c);
-		tables_free(&t);
-	}
 }
 
 /* A stream that is too short, too long or ends in another state is refused. */
@@ -315,7 +265,6 @@ static void test_hostile(void **state)
 {
 	(void)state;
 	struct kvi_tables grid = tables_random(KVI_GRID_TABLES, KVI_GRID_SYMBOLS, 1);
-	struct kvi_tables exps = tables_random(16, KVI_EXP_SYMBOLS, 1);
 	struct kvi_tables bytes = tables_random(16, KVI_BYTE_SYMBOLS, 0);
 	for (unsigned i = 0; i < 300; i++) {
 		struct kvi_steps steps = make_steps(rng_below(20), rng_below(4), rng_below(32));
@@ -323,7 +272,7 @@ static void test_hostile(void **state)
 		struct byte_case b;
 		size_t ring = steps.full_steps ? steps.full_steps : 1;
 		grid_case_new(&g, i % CASE_GRID_FORMATS, GRID_RANDOM, steps, ring, i & 1, &grid);
-		byte_case_new(&b, steps, ring, i & 1, 0, &exps);
+		byte_case_new(&b, steps, ring, i & 1, 0, &bytes);
 		size_t n_words = rng_below((uint32_t)(3 * g.n + 8));
 		uint16_t *words = must_alloc(n_words, 2);
 		struct kvi_stream s = { .words = words, .n_words = n_words };
@@ -333,11 +282,9 @@ static void test_hostile(void **state)
 			s.state[l] = rng() >> rng_below(32);
 		EACH_SET(k)
 		{
-			struct kvi_exp_job ej = exp_job(&b, &exps);
 			struct kvi_sym_job sj = sym_job(&b, &bytes);
 			bool all = g.n != 0;
 			all &= k->coding.grid_decode(&g.job, &s, g.x);
-			all &= exp_decode_of(k, &ej, &s, b.e);
 			all &= k->coding.sym_decode(&sj, &s, b.sym, b.esc);
 			assert_false(all);
 		}
@@ -346,48 +293,16 @@ static void test_hostile(void **state)
 		byte_case_free(&b);
 	}
 	tables_free(&grid);
-	tables_free(&exps);
 	tables_free(&bytes);
-}
-
-/* An exponent below 0 is refused (spec exponent 2). */
-static void test_negative_exponent(void **state)
-{
-	(void)state;
-	struct kvi_tables t = tables_random(1, KVI_EXP_SYMBOLS, 1);
-	struct byte_case c;
-	byte_case_new(&c, make_steps(3, 0, 0), 1, 1, 5, &t);
-	EACH_SET(k)
-	{
-		struct kvi_exp_job job = exp_job(&c, &t);
-		struct coded s;
-		uint8_t y[3 * KVI_LANES];
-		for (size_t i = 0; i < c.n; i++)
-			c.e[i] = (uint8_t)(100 - i % 20);
-		c.top[0] = 100;
-		coded_new(&s, c.n);
-		size_t n = exp_encode_of(k, &job, c.e, s.end, s.stream.state);
-		s.stream.words = s.end - n;
-		s.stream.n_words = n;
-		assert_true(exp_decode_of(k, &job, &s.stream, y));
-		c.top[0] = 19; /* the distances reach to 0 */
-		assert_true(exp_decode_of(k, &job, &s.stream, y));
-		c.top[0] = 18;
-		assert_false(exp_decode_of(k, &job, &s.stream, y));
-		free(s.buf);
-	}
-	byte_case_free(&c);
-	tables_free(&t);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_dispatch),        cmocka_unit_test(test_tables),
-		cmocka_unit_test(test_contexts),        cmocka_unit_test(test_all_patterns),
-		cmocka_unit_test(test_shapes),          cmocka_unit_test(test_bytes_shapes),
-		cmocka_unit_test(test_exponent_tables), cmocka_unit_test(test_final_check),
-		cmocka_unit_test(test_hostile),         cmocka_unit_test(test_negative_exponent),
+		cmocka_unit_test(test_dispatch),    cmocka_unit_test(test_tables),
+		cmocka_unit_test(test_contexts),    cmocka_unit_test(test_all_patterns),
+		cmocka_unit_test(test_shapes),      cmocka_unit_test(test_bytes_shapes),
+		cmocka_unit_test(test_final_check), cmocka_unit_test(test_hostile),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -245,7 +245,7 @@ const struct kvi_codec kvi_codec_grid = {
 	.serialise = kvi_grid_params_serialise,
 	.fit = fit,
 	.words_each = KVI_GRID_WORDS,
-	.plane_bits = kvi_coded_plane_bits,
+	.n_planes = kvi_coded_n_planes,
 	.encode = encode,
 	.decode = decode,
 };

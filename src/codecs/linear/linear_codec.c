@@ -438,7 +438,7 @@ static kvarc_ret decode(struct kvi_coder *coder, const struct kvi_coder_job *job
 const struct kvi_codec kvi_codec_linear = {
 	.takes = KVI_TAKES_FLOATS,
 	.words_each = LINEAR_WORDS,
-	.plane_bits = kvi_coded_plane_bits,
+	.n_planes = kvi_coded_n_planes,
 	.encode = encode,
 	.decode = decode,
 };
@@ -465,7 +465,7 @@ const struct kvi_codec kvi_codec_model = {
 	.put_head = put_check,
 	.get_head = get_check,
 	.words_each = LINEAR_WORDS,
-	.plane_bits = kvi_coded_plane_bits,
+	.n_planes = kvi_coded_n_planes,
 	.encode = encode,
 	.decode = decode,
 };

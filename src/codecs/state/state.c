@@ -370,7 +370,7 @@ static kvarc_ret encode(struct kvi_coder *coder, const struct kvi_coder_job *job
 static kvarc_ret get_plane(struct kvi_coder *coder, struct kvi_in *in, size_t n, uint8_t *to)
 {
 	const uint8_t *plane;
-	kvarc_ret ret = kvi_plane_read(coder, in, n, 8, to, &plane);
+	kvarc_ret ret = kvi_plane_read(coder, in, n, to, &plane);
 	if (!ret && plane != to)
 		memcpy(to, plane, n);
 	return ret;
@@ -433,7 +433,7 @@ const struct kvi_codec kvi_codec_state = {
 	.put_head = put_head,
 	.get_head = get_head,
 	.words_each = KVI_GRID_WORDS,
-	.plane_bits = kvi_coded_plane_bits,
+	.n_planes = kvi_coded_n_planes,
 	.side_bytes = side_bytes,
 	.encode = encode,
 	.decode = decode,
