@@ -8,6 +8,7 @@
 
 #include <time.h>
 
+#include "kernels/cells.h"
 #include "kernels/layers.h"
 #include "kernels/slots.h"
 #include "rans_cases.h"
@@ -164,6 +165,84 @@ static void bench_layers(const struct kvi_kernels *k, bool f16)
 #undef DECODE
 }
 
+/* A normally distributed number of a 16-bit format, towards zero. */
+static uint16_t bench_element(double mean, double scale, const struct kvi_grid_format *format)
+{
+	const double value = mean + scale * rng_gauss();
+	int exponent;
+	const double part = 2 * frexp(fabs(value), &exponent) - 1;
+	const int field = exponent - format->emin;
+	const uint16_t sign = (uint16_t)(value < 0) << 15;
+	return field < 1 ? sign
+	                 : (uint16_t)(sign | field << format->mant_bits |
+	                              (int)(part * (1 << format->mant_bits)));
+}
+
+/* Codec cells: a stream whose channels have means and scales of their own; rotating contexts. */
+static void bench_cells(const struct kvi_kernels *k, bool f16)
+{
+	enum { HEADS = 3, PAIRS = 32, CHANNELS = HEADS * 2 * PAIRS, TOKENS = KVI_CELLS_TOKENS };
+	enum { N = 192 * CHANNELS, RING = CHANNELS + KVI_CELLS_SLACK, TIMES = 20 };
+	static uint16_t x[N], y[N], grid[RING], to_grid[TOKENS * CHANNELS];
+	static int16_t mean[RING], to_mean[TOKENS * CHANNELS], params_mean[CHANNELS];
+	static int16_t params_k[CHANNELS];
+	static uint16_t scales[KVI_SCALE_PAIRS], angle_class[TOKENS * PAIRS];
+	static uint32_t turn[TOKENS * PAIRS];
+	static uint8_t stream[3 * N + 64 + KVI_CELLS_SLACK], work[8 * (N + KVI_CELLS_SLACK)];
+	const struct kvi_grid_format *format = &case_formats[f16 ? CASE_F16 : CASE_BF16];
+	const unsigned mantissa = (unsigned)format->mant_bits;
+	const struct kvi_cell_kernels *cells = k->cells;
+	const struct kvi_cells_contexts contexts = { mean, grid, CHANNELS };
+	const struct kvi_cells_rotation rotation = {
+		format,      PAIRS,    false,  turn,  angle_class,
+		params_mean, params_k, scales, HEADS, 2 * PAIRS,
+	};
+	struct kvi_cells_out out = { .to = stream, .work = work };
+	for (unsigned i = 0; i < RING; i++) {
+		const unsigned channel = i % CHANNELS;
+		if (i < CHANNELS) {
+			params_mean[i] = (int16_t)(rng_gauss() * 24);
+			params_k[i] = (int16_t)(rng_below(12) - 6);
+		}
+		kvi_cells_fixed_context(format, params_mean[channel], params_k[channel], mean + i,
+		                        grid + i);
+	}
+	for (unsigned i = 0; i < N; i++) {
+		const int class = params_k[i % CHANNELS];
+		x[i] = bench_element(ldexp(params_mean[i % CHANNELS], (class >> 2) - 4),
+		                     exp2(class / 4.0), format);
+	}
+	for (unsigned i = 0; i < TOKENS * PAIRS; i++) {
+		const unsigned angle = rng_below(64);
+		const double radians = 0.09817477042468103 * angle;
+		angle_class[i] = (uint16_t)angle;
+		turn[i] = (uint16_t)lrint(16384 * cos(radians)) |
+		          (uint32_t)(uint16_t)lrint(16384 * sin(radians)) << 16;
+	}
+	const uint8_t *end = stream;
+	const double enc = BEST(2 * N, end = cells->put(x, N, &contexts, mantissa, &out));
+	struct kvi_cells_in in = { .n = N,
+		                   .n_second = out.n_second,
+		                   .n_escapes = out.n_escapes,
+		                   .n_words = out.n_words,
+		                   .codes = stream,
+		                   .second = stream + kvi_layers_plane(N, 4),
+		                   .words = end - 2 * (size_t)out.n_words,
+		                   .work = work };
+	in.escapes = in.words - 2 * in.n_escapes;
+	memcpy(in.state, out.state, sizeof in.state);
+	int ok = 1;
+	const double dec = BEST(2 * N, ok &= cells->get(&in, &contexts, mantissa, y));
+	const double rotate = BEST(2 * TOKENS * CHANNELS * TIMES,
+	                           for (int i = 0; i < TIMES; i++) cells->rotated(
+					   &rotation, TOKENS, CHANNELS, to_mean, to_grid));
+	printf("%-7s cells %-23s encode %6.3f  decode %6.3f, rotated contexts %6.3f GB/s  "
+	       "%.3f bits, %.1f%% second, %.2f%% escape%s\n",
+	       k->name, f16 ? "f16" : "bf16", enc, dec, rotate, 8.0 * (double)(end - stream) / N,
+	       100.0 * out.n_second / N, 100.0 * out.n_escapes / N,
+	       ok && !memcmp(x, y, sizeof x) ? "" : "  WRONG");
+}
+
 static void bench_sym(const struct kvi_kernels *k)
 {
 	struct kvi_steps steps = { BENCH_TOKENS * BENCH_CHANNELS / KVI_LANES, 0, 0 };
@@ -301,6 +380,8 @@ static void bench_set(const struct kvi_kernels *k)
 	tables_free(&model);
 	bench_layers(k, false);
 	bench_layers(k, true);
+	bench_cells(k, false);
+	bench_cells(k, true);
 	bench_sym(k);
 	bench_moves(k);
 	bench_rotation(k);

@@ -55,6 +55,22 @@ WARP_FN void run_grid(const kvi_gpu_chunk *c, const grid_shared *t, uint32_t num
 		o->stream[number].good = grid_decode<D>(c, o, number, t);
 }
 
+/* Step 2 of codec 16: phase 0, by all warps of a block, then a warp a stream. */
+template <int D>
+WARP_FN void run_cells_begin(const kvi_gpu_chunk *c, const cells_shared *t,
+                             const kvi_gpu_tables *tables, uint32_t warp, uint32_t warps)
+{
+	cells_tables(t, c, opened_of(c), tables, params_of(c)->rotary, warp, warps);
+	cells_channels<D>(c, opened_of(c), params_of(c), warp, warps);
+}
+template <int D>
+WARP_FN void run_cells(const kvi_gpu_chunk *c, const cells_shared *t, uint32_t number)
+{
+	kvi_gpu_opened *o = opened_of(c);
+	if (number < o->n_streams)
+		o->stream[number].good = cells_decode<D>(c, o, params_of(c), number, t);
+}
+
 /* Step 3, a warp a stream. */
 WARP_FN void run_finish(const kvi_gpu_chunk *c, uint32_t number)
 {

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * chunk_open_body.h - reads the header, the mask, the heads of streams and the tops of a payload
- * (spec 7, mask, rans 4, layers), a warp a chunk
+ * (spec 7, mask, rans 4, layers, cells), a warp a chunk
  *
  * The payload is hostile: nothing in it is used before it was compared with payload_bytes.
  */
 #ifndef KVI_GPU_CHUNK_OPEN_BODY_H
 #define KVI_GPU_CHUNK_OPEN_BODY_H
 
+#include "cells_decode_body.h"
 #include "hash_body.h"
-#include "layers_decode_body.h"
 
-enum { CODEC_RAW = 0, CODEC_CONSTANT = 2, CODEC_LAYERS = 4, CODEC_GRID = 5 };
+enum { CODEC_RAW = 0, CODEC_CONSTANT = 2, CODEC_LAYERS = 4, CODEC_GRID = 5, CODEC_CELLS = 16 };
 enum { MASK_CHANNELS = 1, MASK_ROWS = 2, ONE_TOP = 1 };
 
 /* A payload and how far it was read. */
@@ -151,8 +151,26 @@ WARP_FN uint64_t payload_word64(payload_in *in)
 	return (uint64_t)high << 32 | low;
 }
 
-/* Table, states and words of the streams of codec 5 (spec rans 4). */
-WARP_FN void read_streams(payload_in *in, kvi_gpu_opened *o)
+/* The states of all streams. */
+WARP_FN void read_states(payload_in *in, kvi_gpu_opened *o)
+{
+	for (uint32_t i = 0; i < o->n_streams && !in->bad; i++) {
+		o->stream[i].states = payload_skip(in, 4 * KVI_GPU_LANES);
+		if (!in->bad)
+			in->bad = mask_of(ldg(in->words, lanes() + o->stream[i].states / 4) <
+			                  STATE_LOW) != 0;
+	}
+}
+
+/* The checks of codecs 4 and 16. */
+WARP_FN void read_checks(payload_in *in, kvi_gpu_opened *o)
+{
+	for (uint32_t i = 0; i < o->n_streams && o->n_streams > 1; i++)
+		o->check[i] = payload_word64(in);
+}
+
+/* The table of the streams of codec 5 (spec rans 4). */
+WARP_FN void read_table(payload_in *in, kvi_gpu_opened *o)
 {
 	for (uint32_t i = 0; i < o->n_streams; i++) {
 		o->stream[i].n_words = payload_word(in);
@@ -160,18 +178,13 @@ WARP_FN void read_streams(payload_in *in, kvi_gpu_opened *o)
 		o->check[i] = payload_word64(in);
 	}
 	in->bad |= o->n_streams == 1 && o->check[0];
-	for (uint32_t i = 0; i < o->n_streams && !in->bad; i++) {
-		o->stream[i].states = payload_skip(in, 4 * KVI_GPU_LANES);
-		if (!in->bad)
-			in->bad = mask_of(ldg(in->words, lanes() + o->stream[i].states / 4) <
-			                  STATE_LOW) != 0;
-	}
-	for (uint32_t i = 0; i < o->n_streams && !in->bad; i++) {
-		const uint32_t n = o->stream[i].n_words;
-		in->bad |= n > in->n / 2;
-		o->stream[i].words = payload_skip(in, 2 * n);
-		payload_padding(in, 16);
-	}
+}
+
+/* The words of a stream of codecs 5 and 16. */
+WARP_FN void skip_words(payload_in *in, kvi_gpu_stream *s)
+{
+	in->bad |= s->n_words > in->n / 2;
+	s->words = payload_skip(in, 2 * s->n_words);
 }
 
 /* The parts of n values in layers, whose counts are at `counts`: they may not grow. */
@@ -189,8 +202,7 @@ WARP_FN void skip_layers(payload_in *in, uint32_t n, uint32_t counts)
 /* The parts of stream i of codec 4. */
 template <int D> WARP_FN void skip_stream(payload_in *in, kvi_gpu_opened *o, uint32_t i)
 {
-	const uint32_t rows = o->rows - i * o->stream_tokens;
-	const uint32_t n = (rows < o->stream_tokens ? rows : o->stream_tokens) * o->columns;
+	const uint32_t n = stream_elements(o, i);
 	payload_padding(in, 4);
 	o->stream[i].planes = in->at;
 	UNROLL
@@ -205,8 +217,7 @@ template <int D> WARP_FN void skip_stream(payload_in *in, kvi_gpu_opened *o, uin
 /* The streams of codec 4, and their tops (spec layers 4). */
 template <int D> WARP_FN void read_layers(payload_in *in, const kvi_gpu_chunk *c, kvi_gpu_opened *o)
 {
-	for (uint32_t i = 0; i < o->n_streams && o->n_streams > 1; i++)
-		o->check[i] = payload_word64(in);
+	read_checks(in, o);
 	const uint32_t head = payload_word(in), flags = head >> 8 & 255;
 	o->base = head & 255;
 	o->absent = head >> 16 & 255;
@@ -223,7 +234,47 @@ template <int D> WARP_FN void read_layers(payload_in *in, const kvi_gpu_chunk *c
 	in->bad = in->bad || in->at != in->n || !layers_tops<D>(c, o);
 }
 
-/* The payload of codecs 4 and 5 behind the header. */
+/* The counts of the streams of codec 16, behind their checks (spec cells 4). */
+WARP_FN void read_counts(payload_in *in, kvi_gpu_opened *o)
+{
+	read_checks(in, o);
+	for (uint32_t i = 0; i < o->n_streams; i++) {
+		o->stream[i].n_second = payload_word(in);
+		o->stream[i].n_escapes = payload_word(in);
+		o->stream[i].n_words = payload_word(in);
+	}
+}
+
+/* The parts of a stream of codec 16 in front of its words. */
+WARP_FN void skip_cells(payload_in *in, kvi_gpu_stream *s, uint32_t n)
+{
+	payload_padding(in, 4);
+	s->planes = in->at;
+	in->bad |= s->n_second > n || s->n_escapes > s->n_second;
+	payload_skip(in, plane_bytes(n, CELL_CODE_BITS));
+	payload_skip(in, plane_bytes(s->n_second, CELL_CODE_BITS));
+	payload_padding(in, 2);
+	s->escapes = payload_skip(in, 2 * s->n_escapes);
+}
+
+/* The streams of codecs 5 and 16. */
+WARP_FN void read_streams(payload_in *in, kvi_gpu_opened *o, bool cells)
+{
+	if (cells)
+		read_counts(in, o);
+	else
+		read_table(in, o);
+	read_states(in, o);
+	for (uint32_t i = 0; i < o->n_streams && !in->bad; i++) {
+		if (cells)
+			skip_cells(in, &o->stream[i], stream_elements(o, i));
+		skip_words(in, &o->stream[i]);
+		if (!cells)
+			payload_padding(in, 16);
+	}
+}
+
+/* The payload of codecs 4, 5 and 16 behind the header. */
 WARP_FN uint32_t open_streams(payload_in *in, const kvi_gpu_chunk *c, kvi_gpu_opened *o, uint32_t b,
                               uint32_t section)
 {
@@ -241,8 +292,8 @@ WARP_FN uint32_t open_streams(payload_in *in, const kvi_gpu_chunk *c, kvi_gpu_op
 		o->stream[i].good = 0;
 	if (o->n_streams) {
 		payload_padding(in, 16);
-		if (c->codec == CODEC_GRID)
-			read_streams(in, o);
+		if (c->codec != CODEC_LAYERS)
+			read_streams(in, o, c->codec == CODEC_CELLS);
 		else if (c->dtype == 2)
 			read_layers<2>(in, c, o);
 		else if (c->dtype == 3)
@@ -285,10 +336,11 @@ WARP_FN void open_whole(const kvi_gpu_chunk *c, kvi_gpu_opened *o)
 	o->columns = c->heads * c->head_channels;
 }
 
-/* Whether streams of a format are decoded: f16, bf16, e4m3. */
-WARP_FN bool has_streams(uint32_t dtype)
+/* Whether streams of a chunk are decoded: f16 and bf16, of codecs 4 and 5 also e4m3. */
+WARP_FN bool has_streams(const kvi_gpu_chunk *c)
 {
-	return dtype >= 2 && dtype <= 4;
+	return c->dtype >= 2 && c->dtype <= (c->codec == CODEC_CELLS ? 3 : 4) &&
+	       (c->codec == CODEC_LAYERS || c->params);
 }
 
 /* Everything that is known before a stream is decoded. */
@@ -304,8 +356,7 @@ WARP_FN uint32_t open_chunk(const kvi_gpu_chunk *c, kvi_gpu_opened *o)
 		const uint32_t bytes = c->codec == CODEC_RAW ? c->tokens * C * size : size;
 		return b == 3 && !section && in.n - in.at == bytes ? KVI_GPU_OPEN : KVI_GPU_DATA;
 	}
-	if (C > KVI_GPU_CHANNELS || !has_streams(c->dtype) ||
-	    (c->codec == CODEC_GRID && !c->params))
+	if (C > KVI_GPU_CHANNELS || !has_streams(c))
 		return KVI_GPU_HOST;
 	return open_streams(&in, c, o, b, section);
 }

@@ -5,12 +5,14 @@
 #include <string.h>
 
 #include "codecs/grid/grid.h"
-#include "codecs/grid/grid_sets.h"
+#include "kernels/cells.h"
 #include "numeric/rope_angles.h"
 #include "numeric/rotate.h"
 
 /* Where arrays begin: at multiples of ALIGN. Work memory has SPARE bytes behind what is used. */
-enum { ALIGN = 16, SPARE = 16, COSINES = 4096, SCALES = 65 * 64, RING_MORE = 256 };
+enum { ALIGN = 16, SPARE = 16, COSINES = 4096, SCALES = KVI_GPU_SCALES, RING_MORE = 256 };
+/* Bytes that codec cells has of a channel in the memory for contexts. */
+enum { CELL_CHANNEL = 16 };
 /* Slots of a table of codec grid whose symbols kernels look up: every EACH-th one. */
 enum { EACH = 8, FIRSTS = 2048 / EACH };
 
@@ -81,6 +83,29 @@ static uint64_t put_firsts(struct param_arrays *to, const uint32_t *table, uint3
 	return put(to, first, sizeof first);
 }
 
+/* A cosine or sine in 1/32768, in 16 bits. */
+static uint32_t doubled(int16_t turn)
+{
+	const int both = 2 * turn;
+	return (uint16_t)(both > INT16_MAX ? INT16_MAX : both < -INT16_MAX ? -INT16_MAX : both);
+}
+
+/* The tables of codec cells (gpu/cells_decode_body.h). */
+static uint64_t put_cells(struct param_arrays *to)
+{
+	uint32_t words[KVI_GPU_CELL_WORDS], *turn = words + KVI_GPU_CELL_CODES;
+	for (size_t i = 0; i < KVI_GPU_CELL_CODES; i++)
+		words[i] = (uint32_t)kvi_fixed_tables.cells_lo[i] << 16 |
+		           ((1u << kvi_fixed_tables.cells_nb[i]) - 1) << 8 |
+		           (i % KVI_CELLS_ROW == KVI_CELLS_ESCAPE) << 5 |
+		           kvi_fixed_tables.cells_nb[i];
+	for (size_t i = 0; i < COSINES; i++)
+		turn[i] = doubled(kvi_cos4096[i]) |
+		          doubled(kvi_cos4096[(i + 3 * COSINES / 4) % COSINES]) << 16;
+	memcpy(turn + COSINES, kvi_rot_scale, SCALES);
+	return put(to, words, sizeof words);
+}
+
 static size_t put_fixed(struct kvi_gpu_tables *out, struct param_arrays to)
 {
 	uint32_t grid[KVI_GRID_TABLES * KVI_GRID_SYMBOLS];
@@ -88,8 +113,8 @@ static size_t put_fixed(struct kvi_gpu_tables *out, struct param_arrays to)
 	for (size_t t = 0; t < KVI_GRID_TABLES; t++)
 		for (uint32_t s = 0, cum = 0; s < KVI_GRID_SYMBOLS; s++) {
 			const size_t at = t * KVI_GRID_SYMBOLS + s;
-			grid[at] = kvi_grid_set_0[at] | cum << 16;
-			cum += kvi_grid_set_0[at];
+			grid[at] = kvi_fixed_tables.grid[at] | cum << 16;
+			cum += kvi_fixed_tables.grid[at];
 		}
 	out->grid = put(&to, grid, sizeof grid);
 	for (size_t t = 0; t < KVI_GRID_TABLES; t++) {
@@ -98,6 +123,7 @@ static size_t put_fixed(struct kvi_gpu_tables *out, struct param_arrays to)
 	}
 	out->cosine = put(&to, kvi_cos4096, COSINES * sizeof *kvi_cos4096);
 	out->scale = put(&to, kvi_rot_scale, SCALES);
+	out->cells = put_cells(&to);
 	return to.n;
 }
 
@@ -124,6 +150,8 @@ struct kvi_gpu_work kvi_gpu_work_of(const struct kvi_chunk *shape, unsigned code
 	w.columns = w.contexts;
 	if (codec == KVI_CODEC_GRID)
 		w.columns += aligned((n > ring ? n : ring) * sizeof(uint32_t) + SPARE);
+	else if (codec == KVI_CODEC_CELLS)
+		w.columns += C * CELL_CHANNEL;
 	w.bytes = w.columns + aligned(C * sizeof(uint32_t) + SPARE);
 	return w;
 }

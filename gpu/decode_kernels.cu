@@ -11,7 +11,8 @@ static __device__ __forceinline__ uint32_t warp_of_grid(void)
 	return blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
 }
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS)
+/* Eight blocks at once leave 64 registers, without which sm_86 spills. */
+extern "C" __global__ void __launch_bounds__(32 * WARPS, 8)
 kvi_gpu_open(const kvi_gpu_chunk *chunks, uint32_t n)
 {
 	const uint32_t i = warp_of_grid();
@@ -83,6 +84,28 @@ static __device__ __forceinline__ void grid_block(const kvi_gpu_chunk *chunks, u
 GRID(f16, 2)
 GRID(bf16, 3)
 GRID(e4m3, 4)
+
+/* A block a chunk, a warp a stream. */
+template <int D>
+static __device__ __forceinline__ void cells_block(const kvi_gpu_chunk *c,
+                                                   const kvi_gpu_tables *tables)
+{
+	__shared__ uint32_t shared[CELL_SHARED];
+	const cells_shared t = cells_shared_of(span<uint32_t>{ shared });
+	if (!runs(c, CODEC_CELLS, D))
+		return;
+	run_cells_begin<D>(c, &t, tables, threadIdx.x / 32, KVI_GPU_STREAMS);
+	__syncthreads();
+	run_cells<D>(c, &t, threadIdx.x / 32);
+}
+#define CELLS(name, dtype)                                                         \
+	extern "C" __global__ void __launch_bounds__(32 * KVI_GPU_STREAMS)         \
+	kvi_gpu_cells_##name(const kvi_gpu_chunk *chunks, const kvi_gpu_tables *t) \
+	{                                                                          \
+		cells_block<dtype>(&chunks[blockIdx.x], t);                        \
+	}
+CELLS(f16, 2)
+CELLS(bf16, 3)
 
 /* A block a chunk, a warp a stream. */
 extern "C" __global__ void __launch_bounds__(32 * KVI_GPU_STREAMS)

@@ -28,6 +28,14 @@ enum {
 	KVI_GPU_CHANNELS = 8192 /* of a chunk */
 };
 
+/* Entries of the tables of codec 16, and words of all. */
+enum {
+	KVI_GPU_CELL_CODES = 16 * 32, /* u32: of each class and code (cells_shared) */
+	KVI_GPU_ANGLES = 4096,        /* u32: cosine and sine of each angle */
+	KVI_GPU_SCALES = 65 * 64,     /* i8 (spec grid 2) */
+	KVI_GPU_CELL_WORDS = KVI_GPU_CELL_CODES + KVI_GPU_ANGLES + KVI_GPU_SCALES / 4
+};
+
 /* A PARAMS frame of codec 5 that the host has checked (spec 8). Arrays are aligned. */
 struct kvi_gpu_params {
 	uint64_t k, mean; /* i16[channels] */
@@ -43,6 +51,7 @@ struct kvi_gpu_tables {
 	uint64_t first;  /* u8[192 * 256]: the symbol of every eighth slot */
 	uint64_t cosine; /* i16[4096] (spec grid 2) */
 	uint64_t scale;  /* i8[65 * 64] (spec grid 2) */
+	uint64_t cells;  /* u32[KVI_GPU_CELL_WORDS]: codes, angles, scales */
 };
 
 /*
@@ -72,8 +81,9 @@ struct kvi_gpu_chunk {
 	uint64_t positions; /* i32[tokens]; 0: nothing rotates */
 	uint64_t opened;    /* kvi_gpu_opened */
 	/* Work memory, aligned, each 16 bytes more than: elements in coding order; decoded
-	 * elements; u32[elements or 2 * channels + 256] for contexts of codec 5; u32[channels] for
-	 * those that remain, or their tops of codec 4. */
+	 * elements; u32[elements or 2 * channels + 256] for contexts of codec 5, or
+	 * u32[4 * channels] for what those of codec 16 are made of; u32[channels] for those that
+	 * remain, or their tops of codec 4. */
 	uint64_t packed, decoded, contexts, columns;
 	struct kvi_gpu_view view;
 	uint32_t from, to; /* the tokens of the chunk that go there: from .. to - 1 */
@@ -81,9 +91,11 @@ struct kvi_gpu_chunk {
 
 /* A stream as kernels know it: offsets in the payload. */
 struct kvi_gpu_stream {
-	uint32_t states, words, n_words; /* codec 5 */
-	uint32_t counts, planes;         /* codec 4: of its layers; its planes, then layer 1 */
-	uint32_t good;                   /* decoded to its end */
+	uint32_t states, words, n_words;       /* codecs 5 and 16 */
+	uint32_t n_second, n_escapes, escapes; /* codec 16 */
+	uint32_t counts, planes; /* codec 4: of its layers; its planes, then layer 1; codec 16:
+	                          * codes, then second ones */
+	uint32_t good;           /* decoded to its end */
 };
 
 /* The parts of a payload that the first kernel finds, for those that follow. */

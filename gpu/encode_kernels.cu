@@ -156,8 +156,6 @@ kvi_gpu_put(const kvi_gpu_encode *chunks)
 	{                                                                               \
 		grid_block<dtype, false>(c, n, t);                                      \
 	}
-ENCODE(f16, 2)
-ENCODE(bf16, 3)
 ENCODE(e4m3, 4)
 
 /* Step 11, a warp a chunk. */

@@ -77,6 +77,35 @@ WARP_FN void ring_contexts(const kvi_gpu_chunk *c, kvi_gpu_opened *o, const kvi_
 	st_if(to, at, fixed_context<D>(mean, k, ldg_if(columns, at % o->columns, on), on), on);
 }
 
+/* A channel, and the other one of its pair. Where it does not rotate, k_a and k_b are its own. */
+struct channel_pair {
+	u64v frequency;
+	u32v own, other, k_a, k_b; /* means; classes of channels a and b */
+	boolv second, rotates;     /* it is b */
+};
+
+WARP_FN channel_pair channel_pair_of(const kvi_gpu_params *p, span<const int16_t> mean,
+                                     span<const int16_t> k, u32v channel, boolv on)
+{
+	const uint32_t half = p->rotary / 2;
+	const u32v n = channel % p->head_channels;
+	channel_pair x;
+	x.rotates = on & (n < p->rotary);
+	x.second = p->interleaved ? (n & 1) != 0 : n >= half;
+	const u32v i = p->interleaved ? n >> 1 : select(x.second, n - half, n);
+	const uint32_t step = p->interleaved ? 1 : half;
+	const u32v other = select(x.second, channel - step, channel + step);
+	span<const uint64_t> frequency = span_at<const uint64_t>(p->rope, half);
+	x.frequency = ld64(frequency, select(x.rotates, i, splat(0)));
+	x.own = ldg_if(mean, channel, on);
+	x.other = ldg_if(mean, other, x.rotates);
+	const u32v own = ldg_if(k, channel, on);
+	const u32v paired = select(x.rotates, ldg_if(k, other, x.rotates), own);
+	x.k_a = select(x.second, paired, own);
+	x.k_b = select(x.second, own, paired);
+	return x;
+}
+
 /* A pair of rotating channels, as the lane of one of the two knows it. */
 struct rotating_pair {
 	u64v frequency;
@@ -89,26 +118,17 @@ struct rotating_pair {
 WARP_FN rotating_pair pair_of(const kvi_gpu_params *p, span<const int16_t> mean,
                               span<const int16_t> k, u32v channel, boolv on)
 {
-	const uint32_t half = p->rotary / 2;
-	const u32v n = channel % p->head_channels;
+	const channel_pair x = channel_pair_of(p, mean, k, channel, on);
+	const u32v d = max_signed(min_signed(x.k_a - x.k_b, splat(32)), splat(0u - 32));
 	rotating_pair r;
-	r.rotates = on & (n < p->rotary);
-	const boolv second = p->interleaved ? (n & 1) != 0 : n >= half;
-	const u32v i = p->interleaved ? n >> 1 : select(second, n - half, n);
-	const uint32_t step = p->interleaved ? 1 : half;
-	const u32v other = select(second, channel - step, channel + step);
-	span<const uint64_t> frequency = span_at<const uint64_t>(p->rope, half);
-	r.frequency = ld64(frequency, select(r.rotates, i, splat(0)));
-	r.own = ldg_if(mean, channel, on);
-	const u32v m = ldg_if(mean, other, r.rotates);
-	r.other = select(second, m, 0 - m);
-	const u32v ko = ldg_if(k, channel, on), kp = ldg_if(k, other, r.rotates);
-	const u32v ka = select(second, kp, ko), kb = select(second, ko, kp);
-	const u32v d = max_signed(min_signed(ka - kb, splat(32)), splat(0u - 32));
-	r.least = kb;
-	r.exponent = sar(max_signed(ka, kb), 2) - 12;
+	r.frequency = x.frequency;
+	r.own = x.own;
+	r.other = select(x.second, x.other, 0 - x.other);
+	r.least = x.k_b;
+	r.exponent = sar(max_signed(x.k_a, x.k_b), 2) - 12;
 	r.scales = (d + 32) * 64;
-	r.turned = select(second, splat(32), splat(0));
+	r.turned = select(x.second, splat(32), splat(0));
+	r.rotates = x.rotates;
 	return r;
 }
 

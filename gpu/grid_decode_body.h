@@ -63,12 +63,6 @@ struct grid_value {
 	boolv escaped;
 };
 
-/* n low bits; n below 32. */
-WARP_FN u32v low_bits(u32v v, u32v n)
-{
-	return v & ((splat(1) << n) - 1);
-}
-
 /* The value of an element of cell j, which is not 0; start: G - emin. */
 template <int D> WARP_FN grid_value grid_cell(u32v raw, u32v j, u32v start)
 {
@@ -177,9 +171,8 @@ WARP_FN bool grid_decode(const kvi_gpu_chunk *c, const kvi_gpu_opened *o, uint32
                          const grid_shared *t)
 {
 	typedef typename element_of<format<D>::size>::type element;
-	const uint32_t C = o->columns, first_row = number * o->stream_tokens;
-	const uint32_t rows = o->rows - first_row, first = first_row * C;
-	const uint32_t n = uniform((rows < o->stream_tokens ? rows : o->stream_tokens) * C);
+	const uint32_t C = o->columns, first = number * o->stream_tokens * C;
+	const uint32_t n = uniform(stream_elements(o, number));
 	const uint32_t ring = uniform(o->ring), total = ring ? ring + 128 : o->rows * C;
 	span<element> out = span_at<element>(c->packed + (uint64_t)first * format<D>::size, n);
 	span<const uint32_t> contexts = span_at<const uint32_t>(c->contexts, total);

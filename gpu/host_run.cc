@@ -45,6 +45,19 @@ template <int D> static void grid_block(const kvi_gpu_chunk *c, const kvi_gpu_ta
 		run_grid<D>(c, &t, w);
 }
 
+template <int D> static void cells_block(const kvi_gpu_chunk *c, const kvi_gpu_tables *tables)
+{
+	if (!runs(c, CODEC_CELLS, D))
+		return;
+	shared_memory words(CELL_SHARED * sizeof(uint32_t));
+	const cells_shared t = cells_shared_of(
+		span_at<uint32_t>((uint64_t)(uintptr_t)words.p, CELL_SHARED));
+	for (uint32_t w = 0; w < KVI_GPU_STREAMS; w++)
+		run_cells_begin<D>(c, &t, tables, w, KVI_GPU_STREAMS);
+	for (uint32_t w = 0; w < KVI_GPU_STREAMS; w++)
+		run_cells<D>(c, &t, w);
+}
+
 void kvi_gpu_host_decode(const struct kvi_gpu_chunk *chunks, uint32_t n,
                          const struct kvi_gpu_tables *tables, uint32_t *status)
 {
@@ -57,6 +70,8 @@ void kvi_gpu_host_decode(const struct kvi_gpu_chunk *chunks, uint32_t n,
 		grid_block<2>(c, tables);
 		grid_block<3>(c, tables);
 		grid_block<4>(c, tables);
+		cells_block<2>(c, tables);
+		cells_block<3>(c, tables);
 		for (uint32_t s = 0; s < KVI_GPU_STREAMS; s++)
 			run_finish(c, s);
 		run_answer(c, span_at<uint32_t>((uint64_t)(uintptr_t)status, n), i);
@@ -119,11 +134,8 @@ void kvi_gpu_host_encode(const struct kvi_gpu_encode *chunks, uint32_t n,
 {
 	for (uint32_t i = 0; i < n; i++) {
 		const kvi_gpu_encode *e = &chunks[i];
-		switch (e->job.dtype) {
-		case 2: encode_block<2>(e, tables); break;
-		case 3: encode_block<3>(e, tables); break;
-		case 4: encode_block<4>(e, tables); break;
-		}
+		if (e->job.dtype == 4)
+			encode_block<4>(e, tables);
 		answer_encoded(e, &answers[i]);
 	}
 }

@@ -11,7 +11,8 @@ extern "C" {
 
 /*
  * Decodes n chunks as a GPU does, step by step, and writes the answer for each to status[n]. Each
- * access is checked; a wrong one prints a line and aborts. tables: where a chunk has codec 5.
+ * access is checked; a wrong one prints a line and aborts. tables: where a chunk has codec 5
+ * or 16.
  */
 void kvi_gpu_host_decode(const struct kvi_gpu_chunk *chunks, uint32_t n,
                          const struct kvi_gpu_tables *tables, uint32_t *status);

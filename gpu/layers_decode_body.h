@@ -234,10 +234,8 @@ WARP_FN bool layers_decode(const kvi_gpu_chunk *c, const kvi_gpu_opened *o, uint
 {
 	typedef typename element_of<format<D>::size>::type element;
 	constexpr uint32_t e = format<D>::e, m = format<D>::m;
-	const uint32_t C = o->columns, first_row = number * o->stream_tokens;
-	const uint32_t rows = o->rows - first_row;
-	const uint32_t n = uniform((rows < o->stream_tokens ? rows : o->stream_tokens) * C);
-	const uint64_t first = (uint64_t)first_row * C * format<D>::size;
+	const uint32_t C = o->columns, n = uniform(stream_elements(o, number));
+	const uint64_t first = (uint64_t)number * o->stream_tokens * C * format<D>::size;
 	span<element> out = span_at<element>(c->packed + first, n);
 	span<const uint32_t> tops = span_at<const uint32_t>(c->columns, C);
 	rest_planes<D> rest;

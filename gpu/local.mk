@@ -4,7 +4,7 @@
 
 gpu_sources = gpu/device_job.h gpu/warp.h gpu/warp_device_body.h gpu/warp_host_body.h \
 	gpu/stream_words_body.h gpu/layers_decode_body.h gpu/hash_body.h \
-	gpu/grid_contexts_body.h gpu/grid_decode_body.h \
+	gpu/grid_contexts_body.h gpu/grid_decode_body.h gpu/cells_decode_body.h \
 	gpu/encode_job.h gpu/stream_encode_body.h gpu/chunk_encode_body.h \
 	gpu/payload_encode_body.h \
 	gpu/chunk_open_body.h gpu/chunk_finish_body.h gpu/wide_copy_body.h gpu/batch_run_body.h \
@@ -14,7 +14,8 @@ gpu_sources = gpu/device_job.h gpu/warp.h gpu/warp_device_body.h gpu/warp_host_b
 gpu_kernels = gpu/decode_kernels.cu gpu/encode_kernels.cu gpu/exact_kernels.cu
 EXTRA_DIST += $(gpu_sources) $(gpu_kernels) gpu/README.md gpu/check_gpu.sh gpu/sass_report.py \
 	gpu/sass_code.py gpu/ptx_scan.py gpu/sass.txt m4/kv_gpu.m4 tests/gpu/chunks.sh \
-	tests/gpu/plans.sh tests/gpu/outputs.sh tests/gpu/runs.sh tests/gpu/engine.sh
+	tests/gpu/plans.sh tests/gpu/outputs.sh tests/gpu/runs.sh tests/gpu/engine.sh \
+	tests/gpu/narrow_sample.py
 
 if GPU_TESTS
 check_PROGRAMS += tests/gpu/check_chunks tests/gpu/check_products

@@ -18,8 +18,9 @@ KERNELS = {
     "kvi_gpu_grid_bf16": ("SHFL", 6, 2, 130, 136),
     "kvi_gpu_grid_f16": ("SHFL", 6, 2, 145, 155),
     "kvi_gpu_grid_e4m3": ("SHFL", 6, 2, 145, 155),
-    "kvi_gpu_encode_grid_bf16": ("ST.E.U16", 3, 1, 165, 180),
-    "kvi_gpu_encode_grid_f16": ("ST.E.U16", 3, 1, 165, 180),
+    "kvi_gpu_cells_bf16": ("LDS.S8", 2, 2, 165, 175),
+    "kvi_gpu_cells_f16": ("LDS.S8", 2, 2, 175, 185),
+    "kvi_gpu_encode_grid_e4m3": ("ST.E.U16", 3, 1, 165, 180),
     "kvi_gpu_contexts_bf16": ("I2F", 1, 1, 90, 100),
     "kvi_gpu_contexts_f16": ("I2F", 1, 1, 90, 100),
 }

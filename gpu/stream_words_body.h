@@ -32,6 +32,19 @@ template <> struct element_of<4> {
 	typedef uint32_t type;
 };
 
+/* n low bits; n below 32. */
+WARP_FN u32v low_bits(u32v v, u32v n)
+{
+	return v & ((splat(1) << n) - 1);
+}
+
+/* The elements of a stream. */
+WARP_FN uint32_t stream_elements(const kvi_gpu_opened *o, uint32_t number)
+{
+	const uint32_t rows = o->rows - number * o->stream_tokens;
+	return (rows < o->stream_tokens ? rows : o->stream_tokens) * o->columns;
+}
+
 /* The next 64 words: word i of them in half i / 32 of lane i % 32; then 32 more, to be there when
  * they are wanted. A word behind the last one is 0 (spec rans 1). */
 struct words_in {

@@ -18,9 +18,10 @@
  *   add_products<A, B>(c, a, b)            a product of matrices of bytes, added to c; see below
  *   ld, ld_if, st, st_if                   memory that this kernel may have written
  *   ldg, ldg_if, ldg_one                   memory that no kernel writes meanwhile
- *   ldg_quads_if, st_quads_if              16 bytes of each lane, numbered as such
+ *   ldg_quads_if, ld_quads, st_quads_if    16 bytes of each lane, numbered as such
  *   ld_byte_at(s, at)                      a number of 4 bytes at a byte position
  *   span_at<T>(address, n) skip(s, n)      n elements of memory; a span without its first n
+ *   part<T>(s, first, n)                   n elements of T in a span of words, from one on
  */
 #ifndef KVI_GPU_WARP_H
 #define KVI_GPU_WARP_H

@@ -223,6 +223,10 @@ template <typename T> WARP_FN span<T> skip(span<T> s, uint32_t n)
 {
 	return span<T>{ s.p + n };
 }
+template <typename T> WARP_FN span<T> part(span<uint32_t> s, uint32_t first, uint32_t)
+{
+	return span<T>{ (T *)(s.p + first) };
+}
 template <typename T> WARP_FN uint32_t ldg_one(span<T> s, uint32_t i)
 {
 	return ldg_value(s.p + i);
@@ -238,6 +242,10 @@ WARP_FN quads quads_of(uint4 v)
 WARP_FN quads ldg_quads_if(span<const uint32_t> s, u32v i, boolv ok)
 {
 	return quads_of(ok ? __ldg((const uint4 *)s.p + i) : make_uint4(0, 0, 0, 0));
+}
+WARP_FN quads ld_quads(span<const uint32_t> s, u32v i)
+{
+	return quads_of(((const uint4 *)s.p)[i]);
 }
 WARP_FN void st_quads_if(span<uint32_t> s, u32v i, quads q, boolv ok)
 {

@@ -180,6 +180,10 @@ WARP_OP u32v sar(u32v v, uint32_t n)
 {
 	return (u32v)((boolv)v >> (int32_t)n);
 }
+WARP_OP u32v sar(u32v v, u32v n)
+{
+	return (u32v)((boolv)v >> (boolv)n);
+}
 WARP_OP boolv less_signed(u32v a, u32v b)
 {
 	return (boolv)((boolv)a < (boolv)b);
@@ -300,6 +304,12 @@ template <typename T> WARP_OP span<T> skip(span<T> s, uint32_t n)
 		kvi_gpu_host_fault("out of bounds", n, 0, s.n);
 	return span<T>{ s.p + n, s.n - n };
 }
+template <typename T> WARP_OP span<T> part(span<uint32_t> s, uint32_t first, uint32_t n)
+{
+	if (first > s.n || n > (s.n - first) * 4 / sizeof(T))
+		kvi_gpu_host_fault("out of bounds", first, n, s.n);
+	return span<T>{ (T *)(void *)(s.p + first), n };
+}
 template <typename T> WARP_OP uint32_t ldg_one(span<T> s, uint32_t i)
 {
 	bounds(i, s.n);
@@ -324,6 +334,10 @@ WARP_OP quads ldg_quads_if(span<const uint32_t> s, u32v i, boolv ok)
 				q.v[k][l] = s.p[(size_t)i[l] * 4 + k];
 		}
 	return q;
+}
+WARP_OP quads ld_quads(span<const uint32_t> s, u32v i)
+{
+	return ldg_quads_if(s, i, lane_in(~0u));
 }
 WARP_OP void st_quads_if(span<uint32_t> s, u32v i, quads q, boolv ok)
 {

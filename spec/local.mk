@@ -3,7 +3,7 @@
 specdir = $(docdir)
 nobase_dist_spec_DATA = spec/kvarc-format.md spec/frames.md spec/arithmetic.md \
 	spec/profile.md spec/errata.md spec/examples.md \
-	spec/codecs/bytes.md spec/codecs/constant.md spec/codecs/grid.md \
+	spec/codecs/bytes.md spec/codecs/cells.md spec/codecs/constant.md spec/codecs/grid.md \
 	spec/codecs/had.md spec/codecs/klt.md spec/codecs/layers.md spec/codecs/linear.md \
 	spec/codecs/lossy.md spec/codecs/mask.md spec/codecs/model.md spec/codecs/near.md \
 	spec/codecs/predicted.md spec/codecs/rans.md spec/codecs/raw.md spec/codecs/repeat.md \

@@ -7,6 +7,7 @@
  */
 #include "config.h"
 
+#include "check_cells.h"
 #include "check_layers.h"
 #include "check_slots.h"
 #include "kernels/fits.h"
@@ -460,6 +461,8 @@ static void check_set(const struct kvi_kernels *fast, unsigned rounds)
 			check(!slots, fast->name, slots, j);
 			const char *layers = check_layers(ref->layers, fast->layers);
 			check(!layers, fast->name, layers, j);
+			const char *cells = check_cells(ref->cells, fast->cells);
+			check(!cells, fast->name, cells, j);
 		}
 		tables_free(&grid);
 		tables_free(&bytes);
@@ -480,7 +483,8 @@ static void check_others(const struct kvi_kernels *chosen, unsigned rounds)
 		check_set(&kvi_kernels_avx512vnni, rounds);
 	const bool vbmi = __builtin_cpu_supports("avx512vnni") &&
 	                  __builtin_cpu_supports("avx512vbmi") &&
-	                  __builtin_cpu_supports("avx512vbmi2");
+	                  __builtin_cpu_supports("avx512vbmi2") &&
+	                  __builtin_cpu_supports("avx512bitalg");
 	if (chosen != &kvi_kernels_avx512vbmi && vbmi)
 		check_set(&kvi_kernels_avx512vbmi, rounds);
 	if (chosen != &kvi_kernels_avx512gather && vbmi)

@@ -2,54 +2,11 @@
 /* check_layers.c - kernels of codec layers against scalar C and against spec layers 2 and 3 */
 #include "config.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include "check_layers.h"
+#include "guarded.h"
 #include "rans_cases.h"
 
 enum { N = KVI_LAYERS_N, PARTS = N + 1, PLANES = KVI_LAYERS_PLANES, SLACK = KVI_LAYERS_SLACK };
-
-/* ----- buffers in front of a page that cannot be accessed ------- */
-
-struct guarded {
-	uint8_t *map, *p;
-	size_t mapped;
-};
-
-static bool written_in_front;
-
-/* The bytes of the buffer, and those in front of it, are 0xa5 then. */
-static struct guarded guarded_new(size_t bytes)
-{
-	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-	struct guarded b = { .mapped = (bytes / page + 2) * page };
-	b.map = mmap(NULL, b.mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (b.map == MAP_FAILED || mprotect(b.map + b.mapped - page, page, PROT_NONE)) {
-		perror("mmap");
-		exit(99);
-	}
-	b.p = b.map + b.mapped - page - bytes;
-	memset(b.map, 0xa5, b.mapped - page);
-	return b;
-}
-
-static struct guarded guarded_copy(const void *from, size_t bytes)
-{
-	struct guarded b = guarded_new(bytes);
-	if (bytes)
-		memcpy(b.p, from, bytes);
-	return b;
-}
-
-static void guarded_free(struct guarded *b)
-{
-	for (const uint8_t *p = b->map; p && p < b->p; p++)
-		written_in_front = written_in_front || *p != 0xa5;
-	if (b->map)
-		munmap(b->map, b->mapped);
-	*b = (struct guarded){ 0 };
-}
 
 /* ----- cases ---------------------------------------------------- */
 
@@ -452,8 +409,7 @@ const char *check_layers(const struct kvi_layer_kernels *ref, const struct kvi_l
 	struct layers_case c = case_new();
 	const char *wrong = check_case(ref, fast, &c);
 	case_free(&c);
-	if (!wrong && written_in_front)
+	if (guarded_written_in_front() && !wrong)
 		wrong = "layers, in front of a buffer,";
-	written_in_front = false;
 	return wrong ? wrong : right_top_costs(fast) ? NULL : "layers top_costs";
 }

@@ -128,8 +128,9 @@ EXTRA_DIST += tests/cli/run.sh tests/cli/lib.sh tests/cli/cases
 # Vector kernels against scalar C.
 check_PROGRAMS += tests/check_kernels
 TESTS += tests/check_kernels
-tests_check_kernels_SOURCES = tests/check_kernels.c tests/rans_cases.h \
-	tests/check_layers.c tests/check_layers.h tests/check_slots.c tests/check_slots.h
+tests_check_kernels_SOURCES = tests/check_kernels.c tests/guarded.h tests/rans_cases.h \
+	tests/check_cells.c tests/check_cells.h tests/check_layers.c tests/check_layers.h \
+	tests/check_slots.c tests/check_slots.h
 tests_check_kernels_LDADD = libkvitools.la libkvi.la
 
 # The specification: vectors, and random files, against the reference decoder.

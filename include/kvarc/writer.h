@@ -42,7 +42,7 @@ typedef enum kvarc_token_ids {
 /* Options of a writer; KVARC_WRITER_OPTIONS_INIT has the defaults. */
 typedef struct kvarc_writer_options {
 	kvarc_common common;
-	/* KVARC_LEVEL(n), n from 0 to KVARC_LEVEL_MAX; zero: the default. 0 fast, 1 grid, 2 and 3
+	/* KVARC_LEVEL(n), n from 0 to KVARC_LEVEL_MAX; zero: the default. 0 fast, 1 cells, 2 and 3
 	 * with a profile, 4 to 8 with a model and its profile (8: that of level 7, and patches of
 	 * predicted elements) */
 	int level;

@@ -27,6 +27,7 @@ import sys
 
 sys.dont_write_bytecode = True
 
+import kvarc_cells as cells  # noqa: E402
 import kvarc_codecs as codecs  # noqa: E402
 import kvarc_had  # noqa: E402,F401 (adds itself to kvarc_lossy.CODECS)
 import kvarc_klt  # noqa: E402,F401
@@ -68,12 +69,17 @@ PREDICTED = (7, 8, 9, 14)
 
 
 def known(codec):
-    return codec <= 9 or codec == 15 or codec in lossy.CODECS
+    return codec <= 9 or codec in (15, 16) or codec in lossy.CODECS
 
 
 def has_params(codec):
     return codec in (5, 6) or (codec in lossy.CODECS
                                   and lossy.CODECS[codec].params is not None)
+
+
+def params_codec(codec):
+    """8: the codec of the PARAMS of a chunk."""
+    return 5 if codec == 16 else codec
 
 
 def counts(frame):
@@ -446,13 +452,13 @@ class Archive:
         p, refers = None, False
         if codec in PREDICTED:
             self.predictors.header(s, codec, heads, t, params)
-        elif not has_params(codec):
+        elif not has_params(params_codec(codec)):
             demand(params == 0, "PARAMS of a codec that has none")
         else:
-            # 8. "A chunk's PARAMS MUST name the same tensor, heads, codec."
+            # 8. "A chunk's PARAMS MUST name the same tensor, heads", the codec
             demand(params in self.params, "a CHUNK without its PARAMS")
             p = self.params[params]
-            demand(p.names == (tensor, first, heads, codec),
+            demand(p.names == (tensor, first, heads, params_codec(codec)),
                    "the PARAMS of another chunk")
         if codec == 3:
             raw = self.repeat(payload, cut, n, size, raw_check)
@@ -463,6 +469,9 @@ class Archive:
                                      s.positions)
         elif codec == 4:
             raw = layers.decode_chunk(cut, payload, t, heads, n)
+        elif codec == 16:
+            raw = cells.decode_chunk(cut, payload, t, heads, n, p, t.rope,
+                                     s.positions)
         elif codec == 15:
             refers, before = self.reference(payload, t, n, size)
             raw = state.decode_chunk(cut, payload, t, heads, n, before)

@@ -6,7 +6,7 @@ import struct
 import kvarc_codecs as codecs
 from kvarc_codecs import BF16, F32, Cursor, demand
 
-MAY_BE_REFERRED_TO = (0, 1, 2, 4, 5, 15)
+MAY_BE_REFERRED_TO = (0, 1, 2, 4, 5, 15, 16)
 
 
 def reference(payload):

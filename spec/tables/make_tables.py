@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Makes the static tables of the grid codec (spec/codecs/grid.md).
+"""Makes the static tables of the codecs (spec/codecs: grid, cells, lossy).
 
     make_tables.py              writes the text files next to this script and
                                 the C arrays of src/tables
@@ -31,6 +31,11 @@ SETS = [
 CODE_MIX = [("0.80", "0.90"), ("0.20", "1.32")]
 CODE_CLASSES = 33
 CODE_MAX = 127
+
+# Codes of codec cells: distances with codes, and most of them in first codes.
+CELL_CLASSES = 16
+CELL_REACH = 128
+CELL_MAIN = 60
 
 LO = list(range(8)) + [8, 10, 12, 14, 16, 20, 24, 28, 32, 64, 128, 256]
 NB = [0] * 8 + [1] * 4 + [2] * 4 + [5, 6, 7, 9]
@@ -137,6 +142,100 @@ def code_table(k):
         f[min(gain)[1]] += 1
 
 
+def below(klass):
+    """P(an element is below the cell `d` cells from the expected one), for
+    d = -CELL_REACH..CELL_REACH, in 2^-60.
+
+    The expected value is anywhere in its cell."""
+    sigma = (LN2 * D(klass) / 4).exp()
+    widths = [(D(w) / 8, sigma * D(s)) for w, s in SETS[0]]
+    half = []
+    for i in range(CELL_REACH + 1):
+        total = D(0)
+        for phase in range(8):
+            mean = (D(phase) + D("0.5")) / 8 - D("0.5")
+            total += sum(w * normal_cdf((i - mean) / s) for w, s in widths)
+        half.append(int((total * 2 ** 60).to_integral_value()))
+    return [2 ** 60 - v for v in half[:0:-1]] + half
+
+
+def partitions(likely, first, end, bits, code, behind):
+    """The cheapest ways to cut the cells `first` to `end` - 1 into intervals.
+
+    Returns cost and size of the first interval, by the number of intervals, 0
+    to 15, and by the cell that they begin with. An interval of 2^nb cells costs
+    code + nb bits, nb <= bits. likely(a, b): the probability of the cells from a
+    to b - 1; behind(cell): cost of what no interval takes from `cell` on.
+    """
+    cost, size = [], []
+    for w in range(16):
+        cost.append({p: behind(w, p) for p in range(end, first - 1, -1)})
+        size.append({})
+        for p in range(end - 1, first - 1, -1) if w else ():
+            for nb in range(bits + 1):
+                to = p + (1 << nb)
+                if to > end:
+                    break
+                c = likely(p, to) * (code + nb) + cost[w - 1][to]
+                if c < cost[w][p]:
+                    cost[w][p] = c
+                    size[w][p] = nb
+    return cost, size
+
+
+def walk(size, count, p):
+    """The intervals that `partitions` chose from cell p on."""
+    found = []
+    while count and p in size[count]:
+        found.append((p, size[count][p]))
+        p += 1 << found[-1][1]
+        count -= 1
+    return found
+
+
+def cell_table(klass):
+    """LO and NB of the 15 first and 15 second codes of a class: the intervals
+    with the least code length, 8 + nb bits for second codes and 24 for
+    escapes."""
+    f = below(klass)
+    reach = CELL_REACH
+
+    def likely(a, b):
+        return f[b + reach] - f[a + reach]
+
+    never = 2 ** 70
+    tail, tail_size = partitions(likely, 0, reach, 7, 8,
+                                 lambda w, p: (2 ** 60 - f[p + reach]) * 24)
+
+    def split(left, right):
+        return min((tail[a][left] + tail[15 - a][right], a) for a in range(16))
+
+    best = None
+    for first in range(-CELL_MAIN, 1):
+        main, size = partitions(
+            likely, first, CELL_MAIN, 5, 4,
+            lambda w, p: split(-first, p)[0] if w == 0 and p >= 0 else never)
+        if best is None or main[15][first] < best[0]:
+            best = (main[15][first], first, size)
+    inner = walk(best[2], 15, best[1])
+    right = inner[-1][0] + (1 << inner[-1][1])
+    left_count = split(-best[1], right)[1]
+    outer = walk(tail_size, 15 - left_count, right)
+    outer += [(-p - (1 << nb), nb)
+              for p, nb in walk(tail_size, left_count, -best[1])]
+    return inner + outer
+
+
+def cell_codes(table):
+    """The code of each distance from -CELL_REACH to CELL_REACH - 1, nb << 5, and
+    the distance within the interval << 8."""
+    codes = [30] * (2 * CELL_REACH)
+    for code, (lo, nb) in enumerate(table):
+        for within in range(1 << nb):
+            codes[lo + within + CELL_REACH] = code | nb << 5 | within << 8
+    return codes
+
+
 def rot_entry(d, h):
     """4 log2 of the scale of a rotated channel over the second one's."""
     c = cosine(PI * (2 * h + 1) / 128)
@@ -194,6 +293,20 @@ def files():
         ["codes of lossy chunks, spec/codecs/lossy.md 4: classes 0..32, one "
          "line each, frequencies of the codes 0, 1 (and -1), 2 (and -2) ..."],
         codes)
+    cells = [cell_table(k) for k in range(CELL_CLASSES)]
+    spare = [(0, 0)] * (32 - 30)
+    yield "spec/tables/cells.txt", text(
+        ["codes of codec cells, spec/codecs/cells.md 3: classes 0..15, one "
+         "line each, LO and NB of the first codes 0..14 and of the second "
+         "codes 0..14"], [[v for entry in t for v in entry] for t in cells])
+    yield "src/tables/cells.inc", c_file(
+        "cells.inc", "codes of codec cells by class",
+        [c_array("int8_t", "kvi_cells_lo",
+                 [[lo for lo, nb in t + spare] for t in cells]),
+         c_array("uint8_t", "kvi_cells_nb",
+                 [[nb for lo, nb in t + spare] for t in cells]),
+         c_array("uint16_t", "kvi_cells_code",
+                 [cell_codes(t) for t in cells])])
     yield "src/tables/code_freq.inc", c_file(
         "code_freq.inc", "frequencies of the codes of lossy chunks",
         [c_array("uint8_t", "kvi_code_counts", [[len(r) for r in codes]]),

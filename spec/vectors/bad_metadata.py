@@ -168,7 +168,7 @@ chained("index-flags", "a reserved flag in the INDEX", False, listed=b"\2")
 
 # ------------------------------------------------------------------ 8 PARAMS
 
-for _codec in (0, 3, 4, 11, 14, 15):
+for _codec in (0, 3, 4, 11, 14, 15, 16):
     edit("params-codec-%d" % _codec, "PARAMS of codec %d" % _codec, "PARAMS",
          poke(8, _codec))
 

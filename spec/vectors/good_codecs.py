@@ -3,6 +3,7 @@
 
 import struct
 
+from enc_cells import Cells
 from enc_codecs import (
     GridParams, TableParams, fit_bytes, scale_table)
 from enc_fields import (
@@ -272,25 +273,28 @@ def _():
     return w
 
 
-@vector("streams-repeat", "repeats of chunks of eight streams, of codecs 6 "
-        "and 4")
+@vector("streams-repeat", "repeats of chunks of eight streams, of codecs 6, "
+        "4 and 16")
 def _():
     rng = Random(54)
     w = Writer()
     w.geometry([], [(0, 0, "")],
-               [tensor(i, KEY, d, 2, 3) for i, d in enumerate((U8, BF16))])
-    values = [any_bits(rng, U8, 256 * 6), normal(rng, BF16, 256, 6)]
+               [tensor(i, KEY, d, 2, 3)
+                for i, d in enumerate((U8, BF16, F16))])
+    values = [any_bits(rng, U8, 256 * 6), normal(rng, BF16, 256, 6),
+              normal(rng, F16, 256, 6)]
     w.segment(0, 256)
     of = []
     for i, p in enumerate((fit_bytes(6, values[0]),
-                           fit_layers(BF16, 6, values[1]))):
+                           fit_layers(BF16, 6, values[1]),
+                           Cells([0] * 6, [0] * 6))):
         sequence = put(w, i, values[i], p, b=0)
         at = w.frames[-1][1]
         of.append((sequence, at, 0, struct.unpack_from(
             "<Q", w.out, at + 32 + 32)[0]))
     w.commit()
     w.segment(0, 256)
-    for i in range(2):
+    for i in range(3):
         w.chunk(i, values[i], 3, of=of[i])
     w.close()
     return w

@@ -12,6 +12,7 @@ import sys
 
 sys.dont_write_bytecode = True
 
+from enc_cells import cells_payload  # noqa: E402
 from enc_codecs import Payload, chunk_payload  # noqa: E402
 from enc_layers import layers_payload  # noqa: E402
 from enc_fields import (  # noqa: E402
@@ -350,8 +351,9 @@ class Writer:
                                      values, **options)
         else:
             rope = self.geometry_parts[0][t["rope"] - 1] if t["rope"] else None
-            payload = chunk_payload(params, t, heads, rope, values,
-                                    self.current[3], **options)
+            make = cells_payload if codec == 16 else chunk_payload
+            payload = make(params, t, heads, rope, values, self.current[3],
+                           **options)
         return self.chunk_frame(tensor_number, first, heads, codec,
                                 params_sequence, raw, payload)
 

@@ -27,6 +27,7 @@ import bad_lossy  # noqa: E402,F401
 import bad_metadata  # noqa: E402,F401
 import bad_tokens  # noqa: E402,F401
 import bad_transformer  # noqa: E402,F401
+import cells_vectors  # noqa: E402
 import classes  # noqa: E402
 import frame_vectors  # noqa: E402
 import good_codecs  # noqa: E402
@@ -127,6 +128,7 @@ def all_files():
     for name, text, make in (good_container.VECTORS + good_sessions.VECTORS
                              + good_codecs.VECTORS
                              + layer_vectors.VECTORS
+                             + cells_vectors.VECTORS
                              + good_linear.VECTORS
                              + limit_vectors.VECTORS
                              + good_transformer.VECTORS

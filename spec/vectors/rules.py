@@ -100,11 +100,14 @@ RULES = {
         "bad-klt-params bad-transformer-params",
     ],
     "8": [
-        "bad-chunk-params bad-chunk-params-heads bad-chunk-codec",
+        "bad-chunk-params bad-chunk-params-heads bad-chunk-codec "
+        "bad-cells-params-tensor bad-cells-params-near good-cells-params",
         "bad-params-codec-0 bad-params-codec-3 bad-params-codec-4 "
         "bad-params-codec-7 "
         "bad-params-codec-8 bad-params-codec-9 bad-params-codec-11 "
-        "bad-params-codec-14 unsupported-params-codec",
+        "bad-params-codec-14 bad-params-codec-16 bad-cells-params-own "
+        "bad-cells-params-unused "
+        "unsupported-params-codec",
         "bad-index-copy-itself bad-index-copy-later good-params-copy",
     ],
     "9.3": ["bad-index-previous bad-index-previous-itself good-indexes"],
@@ -191,6 +194,18 @@ RULES = {
         "bad-model-lower-kind bad-model-same-kind bad-model-scale-kind "
         "bad-model-basis-lower-missing",
     ],
+    "-cells": [
+        "bad-cells-bits-zero bad-cells-bits-zero-f16 bad-cells-bits-cell",
+        "bad-cells-second-more bad-cells-second-less "
+        "bad-cells-second-counted-padding bad-cells-second-huge "
+        "bad-cells-second-streams",
+        "bad-cells-escapes-more bad-cells-escapes-less "
+        "bad-cells-escapes-huge bad-cells-escapes-streams",
+        "bad-cells-escapes-padding bad-cells-words-padding "
+        "bad-cells-stream-padding",
+        "bad-cells-long bad-cells-long-16 bad-cells-long-f32 "
+        "bad-cells-long-planes bad-cells-nothing-long",
+    ],
     "-klt": [
         "bad-klt-codec-7",
         "predictor-klt-layer predictor-klt-channels predictor-klt-shard "
@@ -202,7 +217,8 @@ RULES = {
         "bad-layers-2-block-padding bad-layers-3-block-padding "
         "bad-layers-4-block-padding bad-layers-plane-4-block-padding "
         "bad-layers-plane-2-block-padding bad-layers-plane-1-block-padding "
-        "bad-layers-second-block-padding",
+        "bad-layers-second-block-padding bad-cells-first-block-padding "
+        "bad-cells-first-2-block-padding bad-cells-second-block-padding",
         "bad-layers-byte-low bad-layers-byte-high bad-layers-tops-byte-low "
         "bad-layers-tops-byte-high",
         "bad-layers-count-2-more bad-layers-count-2-less "
@@ -245,11 +261,14 @@ RULES = {
         "predictor-transformer-predicted-check-patch",
     ],
     "-rans": [
-        "bad-chunk-state bad-streams-words-left bad-streams-words-missing",
-        "bad-chunk-state-low bad-streams-state bad-vq-state",
+        "bad-chunk-state bad-streams-words-left bad-streams-words-missing "
+        "bad-cells-state-high bad-cells-state-unused bad-cells-words-left "
+        "bad-cells-words-missing-0",
+        "bad-chunk-state-low bad-streams-state bad-vq-state "
+        "bad-cells-state-low bad-cells-state-0",
         "bad-chunk-one-stream-size bad-streams-size-one "
         "bad-linear-stream-size bad-transformer-stream-size "
-        "bad-layers-one-stream-size",
+        "bad-layers-one-stream-size bad-cells-one-stream-size",
     ],
     "-raw": ["bad-chunk-raw-long bad-chunk-raw-short"],
     "-repeat": [

@@ -10,6 +10,7 @@ from enc_codecs import (
     grid_op, grid_tables, mask_section, planes, rans_steps)
 from enc_fields import (
     BF16, E4M3, E5M2, F16, F32, SIZE, U8, Random, pack_elements)
+from enc_cells import Cells
 from enc_layers import fit_layers
 from kvarc_enc import Writer, tensor
 from vector_data import any_bits, grid_fit, normal, spice
@@ -233,7 +234,7 @@ def _():
     return a.close()
 
 
-@good("reference-codecs", "codec 15 that refers to chunks of the codecs 0, 1, 2, 4 and 5, of "
+@good("reference-codecs", "codec 15 that refers to chunks of the codecs 0, 1, 2, 4, 5 and 16, of "
       "another tensor, heads and segment; a repeat of a chunk without reference")
 def _():
     rng = Random(6)
@@ -242,11 +243,11 @@ def _():
     A = [200] * 24
     values = values_of(rng, BF16, 24, 8, R, K, 24)
     grid = grid_fit([0.0] * 8, [4] * 8)
-    for codec in (0, 1, 2, 4, 5):
+    for codec in (0, 1, 2, 4, 5, 16):
         a.segment()
         before = [0x3F80] * 192 if codec == 2 else values
-        p = {4: fit_layers(BF16, 8, values), 5: grid}.get(codec)
-        number = a.w.params(0, p) if codec == 5 else 0
+        p = {4: fit_layers(BF16, 8, values), 5: grid, 16: Cells.of(grid)}.get(codec)
+        number = a.w.params(0, p) if codec in (5, 16) else 0
         a.w.chunk(0, before, codec, p, number)
         named = a.named()
         now = values_of(rng, BF16, 24, 8, [r - 8 for r in R], K, 24, before, A)

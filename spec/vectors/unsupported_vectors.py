@@ -47,8 +47,8 @@ edit("axis-token", "a token axis with an extent", "GEOMETRY",
 edit("pairing", "rope pairing 2", "GEOMETRY", poke(1, 2), "unsupported")
 edit("track-kind", "track kind 4", "GEOMETRY", poke(G_TRACKS + 1, 4),
      "unsupported")
-chunk("codec-16", "codec 16", 24, 16, answer="unsupported")
-edit("params-codec", "PARAMS of codec 16", "PARAMS", poke(8, 16),
+chunk("codec-17", "codec 17", 24, 17, answer="unsupported")
+edit("params-codec", "PARAMS of codec 17", "PARAMS", poke(8, 17),
      "unsupported")
 edit("table-set", "grid table set 255", "PARAMS", poke(P + 1, 255),
      "unsupported")

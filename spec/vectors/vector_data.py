@@ -69,7 +69,8 @@ def put(w, number, values, params=None, mask=True, **options):
             len(options_columns(w, number, options)), values)
         options.setdefault("constant_columns", columns)
         options.setdefault("constant_rows", rows)
-    return w.chunk(number, values, params.codec, params, sequence, **options)
+    codec = getattr(params, "chunk_codec", params.codec)
+    return w.chunk(number, values, codec, params, sequence, **options)
 
 
 def options_columns(w, number, options):

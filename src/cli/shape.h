@@ -11,7 +11,7 @@
 
 /* Kinds of tensors: index of shape_layer.cells. */
 enum { SHAPE_KEY, SHAPE_VALUE, SHAPE_OTHER, SHAPE_KINDS };
-enum { SHAPE_CODECS = 16 }; /* the last one counts those not known */
+enum { SHAPE_CODECS = 32 }; /* the last one counts those not known */
 
 /* The tensors of one kind in one layer. */
 struct shape_cell {

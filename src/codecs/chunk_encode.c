@@ -99,7 +99,8 @@ static kvarc_ret attempt_write(struct kvi_coder *coder, struct kvi_coder_job *jo
 static kvarc_ret make_params(struct kvi_coder *coder, const struct kvi_coder_job *job,
                              struct attempt *attempt)
 {
-	kvarc_ret ret = kvi_codec_get(attempt->codec)->fit(coder, job, &attempt->params);
+	const struct kvi_codec *row = kvi_codec_get(kvi_codec_params(attempt->codec));
+	kvarc_ret ret = row->fit(coder, job, &attempt->params);
 	if (!ret)
 		ret = kvi_params_write(attempt->params, coder->alloc, &attempt->content);
 	attempt->params_bytes = attempt->content.n + PARAMS_FRAME;
@@ -162,16 +163,36 @@ static kvarc_ret attempt_codec(struct kvi_coder *coder, struct kvi_coder_job *jo
 	return ret;
 }
 
+/*
+ * The grid codec in place of cells, with the same parameters, where it makes 1/100 less: of
+ * channels whose own steps are wide, as their means are far from zero. Cells is several times as
+ * fast.
+ */
+static kvarc_ret try_grid(struct kvi_coder *coder, struct kvi_coder_job *job, struct attempt *best)
+{
+	struct attempt grid = *best;
+	if (!best->out.begin || !best->out.doubtful)
+		return KVARC_OK;
+	grid.codec = KVI_CODEC_GRID;
+	grid.out = (struct kvi_payload){ .words = NULL };
+	job->params = best->params ? best->params : job->request->params;
+	kvarc_ret ret = attempt_write(coder, job, &grid, KVI_SCRATCH_GRID_OUT);
+	if (!ret && attempt_bytes(&grid) < attempt_bytes(best) - attempt_bytes(best) / 100)
+		*best = grid;
+	return ret;
+}
+
 /* ==== Chooses codec and parameters of a chunk ==== */
 
 enum { LINEAR_LEVEL = 2, LEVEL_MAX = 8 };
 
-/* The level's codec for a dtype (spec 7). */
-static unsigned level_codec(int level, unsigned dtype)
+unsigned kvi_level_codec(int level, unsigned dtype)
 {
 	if (!kvi_float_format(dtype))
 		return KVI_CODEC_BYTES;
-	return level == 0 ? KVI_CODEC_LAYERS : KVI_CODEC_GRID;
+	if (level == 0)
+		return KVI_CODEC_LAYERS;
+	return kvarc_dtype_bytes(dtype) > 1 ? KVI_CODEC_CELLS : KVI_CODEC_GRID;
 }
 
 static void set_payload(struct kvi_encoded *out, unsigned codec, const uint8_t *payload,
@@ -207,7 +228,7 @@ static void finish(struct attempt *attempt, struct kvi_encoded *out)
 		out->params = attempt->params;
 		out->params_content = attempt->content.p;
 		out->params_bytes = attempt->content.n;
-		out->params_codec = (uint8_t)attempt->codec;
+		out->params_codec = (uint8_t)kvi_codec_params(attempt->codec);
 	}
 }
 
@@ -342,7 +363,7 @@ static kvarc_ret plain_may_win(struct kvi_coder *coder, const struct kvi_encode_
 	struct kvi_coder_job job = job_of(request, &some, rows);
 	kvarc_ret ret = mask_chunk(coder, &job);
 	if (!ret && kvi_mask_elements(&job.mask))
-		ret = attempt_codec(coder, &job, level_codec(1, chunk->dtype), &a);
+		ret = attempt_codec(coder, &job, kvi_level_codec(1, chunk->dtype), &a);
 	if (!ret)
 		ret = attempt_price(coder, &a);
 	if (!ret && a.out.begin)
@@ -397,11 +418,13 @@ static bool is_state(const struct kvi_encode_request *request)
 static kvarc_ret encode_plain(struct kvi_coder *coder, struct kvi_coder_job *job,
                               struct kvi_encoded *out, size_t *bytes)
 {
-	const unsigned codec = level_codec(job->request->level, job->chunk->dtype);
+	const unsigned codec = kvi_level_codec(job->request->level, job->chunk->dtype);
 	struct attempt best = { .codec = KVI_CODEC_RAW };
 	kvarc_ret ret = KVARC_OK;
 	if (kvi_mask_elements(&job->mask))
 		ret = attempt_codec(coder, job, codec, &best);
+	if (!ret && codec == KVI_CODEC_CELLS)
+		ret = try_grid(coder, job, &best);
 	if (!ret && kvi_mask_elements(&job->mask) && is_state(job->request))
 		ret = try_state(coder, job, &best);
 	if (!ret && bytes)

@@ -2,8 +2,12 @@
 /* codec.c - the rows of all codecs, their parameters, and decoding of a chunk (spec 7, 8) */
 #include "coder.h"
 
+#include "codecs/grid/grid_sets.h"
 #include "codecs/lossy/lossy_codec.h"
+#include "kernels/cells.h"
 #include "util/hash.h"
+
+const struct kvi_fixed_tables kvi_fixed_tables = { kvi_grid_set_0, kvi_cells_lo, kvi_cells_nb };
 
 static const struct kvi_codec *const rows[KVI_N_CODECS] = {
 	[KVI_CODEC_RAW] = &kvi_codec_raw,
@@ -21,6 +25,7 @@ static const struct kvi_codec *const rows[KVI_N_CODECS] = {
 	[KVI_CODEC_HAD] = &kvi_codec_had,
 	[KVI_CODEC_KLT] = &kvi_codec_klt,
 	[KVI_CODEC_STATE] = &kvi_codec_state,
+	[KVI_CODEC_CELLS] = &kvi_codec_cells,
 };
 
 const struct kvi_codec *kvi_codec_get(unsigned codec)
@@ -32,8 +37,10 @@ const struct kvi_codec *kvi_codec_get(unsigned codec)
 /* Whether a codec takes elements of a dtype. */
 static bool codec_takes(unsigned codec, unsigned dtype)
 {
-	return kvi_codec_get(codec)->takes &
-	       (kvi_float_format(dtype) ? KVI_TAKES_FLOATS : KVI_TAKES_OTHERS);
+	const unsigned set = !kvi_float_format(dtype)       ? KVI_TAKES_OTHERS
+	                     : kvarc_dtype_bytes(dtype) > 1 ? KVI_TAKES_WIDE
+	                                                    : KVI_TAKES_FLOATS & ~KVI_TAKES_WIDE;
+	return kvi_codec_get(codec)->takes & set;
 }
 
 /* ----- parameters ------------------------------------------------ */

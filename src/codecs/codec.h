@@ -72,6 +72,18 @@ void kvi_params_free(struct kvi_params *params); /* NULL-safe */
 /* True when decoding needs the positions of the tokens (rotating grid). */
 bool kvi_params_rotates(const struct kvi_params *params);
 
+/* Tables that the format fixes, for decoders that are not this library's: kvi_grid_set_0,
+ * kvi_cells_lo and kvi_cells_nb. */
+struct kvi_fixed_tables {
+	const uint16_t *grid;
+	const int8_t *cells_lo;
+	const uint8_t *cells_nb;
+};
+KVI_SHARED extern const struct kvi_fixed_tables kvi_fixed_tables;
+
+/* The codec of a level for a dtype (spec 7), of chunks that are neither constant nor predicted. */
+unsigned kvi_level_codec(int level, unsigned dtype);
+
 /* Scratch memory and tables of one worker. Not shared by threads. */
 struct kvi_coder;
 /* Tables that all coders of a handle share, read-only after open. */

@@ -41,8 +41,9 @@ bool kvi_params_rotates(const struct kvi_params *params)
 bool kvi_params_match(const struct kvi_params *params, const struct kvi_chunk *chunk,
                       unsigned codec)
 {
-	return params && params->codec == codec && params->dtype == chunk->dtype &&
-	       params->heads == chunk->heads && params->head_channels == chunk->head_channels;
+	return params && params->codec == kvi_codec_params(codec) &&
+	       params->dtype == chunk->dtype && params->heads == chunk->heads &&
+	       params->head_channels == chunk->head_channels;
 }
 
 bool kvi_params_serve(const struct kvi_params *params, const struct kvi_chunk *chunk,

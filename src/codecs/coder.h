@@ -27,6 +27,7 @@ enum kvi_scratch {
 	KVI_SCRATCH_OUT,  /* the payload */
 	KVI_SCRATCH_OUT2, /* payloads to compare with it */
 	KVI_SCRATCH_OUT3,
+	KVI_SCRATCH_GRID_OUT, /* the same chunk in the grid codec */
 	KVI_SCRATCH_PACKED,   /* elements that remain after the mask, token-major */
 	KVI_SCRATCH_ELEMENTS, /* u16 or u8, in stream order */
 	KVI_SCRATCH_OTHER,    /* elements in token-major order; symbols and escapes */
@@ -49,7 +50,8 @@ enum kvi_scratch {
 	KVI_SCRATCH_COEFFICIENTS,
 	KVI_SCRATCH_PREDICTION, /* predicted elements, codec klt */
 	KVI_SCRATCH_CODES,
-	KVI_SCRATCH_RAW, /* all elements of a chunk, for an encoder's caller */
+	KVI_SCRATCH_WORK, /* stream_work.h */
+	KVI_SCRATCH_RAW,  /* all elements of a chunk, for an encoder's caller */
 	KVI_N_SCRATCH
 };
 
@@ -198,7 +200,8 @@ struct kvi_params {
  * tables and codebooks add to refit_bytes. NULL: no memory. kvi_params_free frees them. */
 void *kvi_params_new(const struct kvi_alloc *alloc, uint8_t codec, const struct kvi_chunk *shape,
                      size_t bytes, size_t more);
-/* Whether parameters are of this codec, and for chunks of this shape. params may be NULL: false. */
+/* Whether parameters are those of this codec (kvi_codec_params), and for chunks of this shape.
+ * params may be NULL: false. */
 bool kvi_params_match(const struct kvi_params *params, const struct kvi_chunk *chunk,
                       unsigned codec);
 /* Whether kvi_params_match, and the chunk has rope and positions where the parameters rotate. */
@@ -268,10 +271,16 @@ struct kvi_payload {
 	/* Lossy codecs append here. refused: nothing was appended, some of job->refused are set. */
 	struct kvi_out *body;
 	bool refused;
+	bool doubtful; /* codec cells: the grid codec may make less of these elements */
 };
 
 /* Sets of dtypes that codecs take. */
-enum { KVI_TAKES_FLOATS = 1, KVI_TAKES_OTHERS = 2, KVI_TAKES_ALL = 3 };
+enum {
+	KVI_TAKES_WIDE = 1, /* floating-point dtypes of 16 bits and more */
+	KVI_TAKES_FLOATS = 3,
+	KVI_TAKES_OTHERS = 4,
+	KVI_TAKES_ALL = 7
+};
 
 /*
  * The functions of a codec; the row stands beside its implementation. Name and properties are in
@@ -322,7 +331,8 @@ struct kvi_codec {
 const struct kvi_codec *kvi_codec_get(unsigned codec);
 extern const struct kvi_codec kvi_codec_raw, kvi_codec_zstd, kvi_codec_constant, kvi_codec_layers,
 	kvi_codec_grid, kvi_codec_bytes, kvi_codec_linear, kvi_codec_model, kvi_codec_predicted,
-	kvi_codec_near, kvi_codec_tsc, kvi_codec_vq, kvi_codec_had, kvi_codec_klt, kvi_codec_state;
+	kvi_codec_near, kvi_codec_tsc, kvi_codec_vq, kvi_codec_had, kvi_codec_klt, kvi_codec_state,
+	kvi_codec_cells;
 
 /* Whether a linear model is for chunks of this shape; in NULL: there is none. */
 bool kvi_linear_shape(const struct kvi_linear_in *in, const struct kvi_chunk *chunk);

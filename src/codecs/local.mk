@@ -3,9 +3,11 @@ libkvi_la_SOURCES += \
 	src/codecs/bytes/bytes_codec.c \
 	src/codecs/chunk_encode.c \
 	src/codecs/chunk_sample.c \
+	src/codecs/cells/cells_codec.c \
 	src/codecs/codec.c src/codecs/codec.h \
 	src/codecs/codec_params.c \
 	src/codecs/coder.c src/codecs/coder.h \
+	src/codecs/codes_payload.c src/codecs/codes_payload.h \
 	src/codecs/elements.c \
 	src/codecs/grid/contexts.c \
 	src/codecs/grid/grid.c src/codecs/grid/grid.h \
@@ -32,6 +34,7 @@ libkvi_la_SOURCES += \
 	src/codecs/predicted/predicted.c \
 	src/codecs/state/state.c \
 	src/codecs/stream.c \
+	src/codecs/stream_work.c src/codecs/stream_work.h \
 	src/codecs/streams.c src/codecs/streams.h \
 	src/codecs/symbols.c src/codecs/symbols.h \
 	src/codecs/tables_fit.c src/codecs/tables_fit.h \

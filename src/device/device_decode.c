@@ -75,6 +75,8 @@ static const struct stream_kernel stream_kernels[] = {
 	{ "kvi_gpu_grid_f16", "kvi_gpu_contexts_f16", KVI_CODEC_GRID, KVARC_F16 },
 	{ "kvi_gpu_grid_bf16", "kvi_gpu_contexts_bf16", KVI_CODEC_GRID, KVARC_BF16 },
 	{ "kvi_gpu_grid_e4m3", "kvi_gpu_contexts_e4m3", KVI_CODEC_GRID, KVARC_E4M3 },
+	{ "kvi_gpu_cells_f16", NULL, KVI_CODEC_CELLS, KVARC_F16 },
+	{ "kvi_gpu_cells_bf16", NULL, KVI_CODEC_CELLS, KVARC_BF16 },
 };
 
 /* Bytes of shared memory of the tables of codec grid, and its chunks per block; entries of a ring
@@ -95,11 +97,13 @@ static uint32_t most_channels(const struct stream_kernel *kernel,
 	return most;
 }
 
-static kvarc_ret decode_layers(struct batch_launch *batch_launch,
+/* A block a chunk. */
+static kvarc_ret decode_blocks(struct batch_launch *batch_launch,
                                const struct stream_kernel *kernel)
 {
 	const struct kvi_launch k = { kernel->name, batch_launch->n, 1, KVI_BLOCK, 0, 1 };
-	void *arguments[] = { &batch_launch->jobs };
+	void *arguments[] = { &batch_launch->jobs,
+		              &batch_launch->tables }; /* codec cells alone takes the second */
 	return launch(batch_launch, &k, arguments);
 }
 
@@ -131,7 +135,7 @@ static kvarc_ret decode_streams(struct batch_launch *launch, const struct kvi_pl
 		const uint32_t channels = most_channels(s, chunk, n);
 		if (channels)
 			ret = s->contexts ? decode_grid(launch, s, channels)
-			                  : decode_layers(launch, s);
+			                  : decode_blocks(launch, s);
 	}
 	return ret;
 }

@@ -87,8 +87,6 @@ struct output_kernels {
 			"kvi_gpu_encode_grid_" f                               \
 	}
 static const struct output_kernels output_kernels[] = {
-	KERNELS(KVARC_F16, "f16"),
-	KERNELS(KVARC_BF16, "bf16"),
 	KERNELS(KVARC_E4M3, "e4m3"),
 };
 enum { KERNELS_N = sizeof output_kernels / sizeof *output_kernels };

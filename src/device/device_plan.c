@@ -91,19 +91,18 @@ static void as_raw(struct kvi_planned_chunk *planned_chunk, const struct kvi_loc
 	kvi_gpu_chunk_fill(&planned_chunk->job, &chunk->shape, &h, (uint32_t)bytes);
 }
 
-bool kvi_plan_has_kernel(uint32_t dtype)
+bool kvi_plan_has_kernel(unsigned codec, uint32_t dtype)
 {
-	return dtype == KVARC_F16 || dtype == KVARC_BF16 || dtype == KVARC_E4M3;
+	return codec == KVI_CODEC_RAW || codec == KVI_CODEC_CONSTANT || dtype == KVARC_F16 ||
+	       dtype == KVARC_BF16 || (dtype == KVARC_E4M3 && codec != KVI_CODEC_CELLS);
 }
 
 static kvarc_ret fill_chunk(struct kvarc_device_plan *plan, const struct kvi_located *chunk,
                             struct kvi_planned_chunk *planned_chunk)
 {
-	const unsigned codec = chunk->header.codec;
-	const bool streams = codec == KVI_CODEC_LAYERS || codec == KVI_CODEC_GRID;
 	uint64_t at;
 	if (!chunk->decodable || kvi_chunk_channels(&chunk->shape) > KVI_GPU_CHANNELS ||
-	    (streams && !kvi_plan_has_kernel(chunk->shape.dtype))) {
+	    !kvi_plan_has_kernel(chunk->header.codec, chunk->shape.dtype)) {
 		as_raw(planned_chunk, chunk);
 		return KVARC_OK;
 	}

@@ -87,7 +87,7 @@ static kvarc_ret take(void *opaque, const struct kvi_append_chunk *chunk)
 	struct kvi_output_chunk o = { 0 };
 	count(x, chunk, kvi_chunk_bytes(&chunk->shape));
 	if (!chunk->elsewhere || kvi_chunk_channels(&chunk->shape) > KVI_GPU_CHANNELS ||
-	    !kvi_plan_has_kernel(chunk->shape.dtype))
+	    !kvi_plan_has_kernel(chunk->codec, chunk->shape.dtype))
 		return KVARC_OK;
 	fill_output(&o, chunk);
 	kvarc_ret ret = add_params(x, chunk, &o.job.job);

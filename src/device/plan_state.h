@@ -117,8 +117,8 @@ struct kvi_gpu_view kvi_plan_view(const kvarc_device_view *view, uint16_t head, 
 /* Whether a plan reads, or writes; PROG: it does not. */
 kvarc_ret kvi_plan_check_use(const struct kvarc_device_plan *plan, const char *call, bool writes);
 
-/* Whether there are kernels for streams of elements of a dtype. */
-bool kvi_plan_has_kernel(uint32_t dtype);
+/* Whether there are kernels for elements of a dtype in a codec whose chunks are decodable. */
+bool kvi_plan_has_kernel(unsigned codec, uint32_t dtype);
 
 /* Whether a plan has the layers layer0 .. layer0 + n - 1: *stop is behind the last. Returns OK,
  * GEOMETRY. */

@@ -409,7 +409,7 @@ static kvarc_ret use_params(struct segment_copy *copy, size_t i, const struct co
 		return kvi_reader_set_error(r, ret);
 	if (!kvi_params_header_parse(&there, copy->content.p, copy->content.n) ||
 	    there.tensor != piece->ref.tensor || there.head != piece->ref.head ||
-	    there.heads != piece->ref.heads || there.codec != piece->h.codec)
+	    there.heads != piece->ref.heads || there.codec != kvi_codec_params(piece->h.codec))
 		return bad(copy, &piece->frame, "its PARAMS are of another chunk");
 	const struct kvi_params_header to = { header->tensor, header->head, header->heads,
 		                              there.codec };

@@ -30,6 +30,7 @@ static const struct kvi_codec_id ids[KVI_N_CODECS] = {
 	[KVI_CODEC_HAD] = { "had", LOSSY | PARAMS },
 	[KVI_CODEC_KLT] = { "klt", LOSSY | LINEAR },
 	[KVI_CODEC_STATE] = { "state", STREAMS | SOURCE },
+	[KVI_CODEC_CELLS] = { "cells", PARAMS | STREAMS | SOURCE },
 };
 
 kvarc_ret kvarc_codec_info(unsigned number, kvarc_codec *codec)

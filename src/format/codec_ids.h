@@ -23,7 +23,8 @@ enum {
 	KVI_CODEC_HAD = 13,
 	KVI_CODEC_KLT = 14,
 	KVI_CODEC_STATE = 15,
-	KVI_N_CODECS = 16
+	KVI_CODEC_CELLS = 16,
+	KVI_N_CODECS = 17
 };
 
 /* Bytes of a payload of KVI_CODEC_PREDICTED whose elements equal the predicted ones; other payloads
@@ -35,7 +36,7 @@ enum {
 	KVI_CODEC_IS_LOSSY = 1,   /* decoded elements are not those that were packed (spec lossy) */
 	KVI_CODEC_IS_GUIDED = 2,  /* a transformer that runs over all tokens predicts its chunks */
 	KVI_CODEC_IS_LINEAR = 4,  /* chunks need a linear model of their tensor, or predictions */
-	KVI_CODEC_HAS_PARAMS = 8, /* chunks have PARAMS of this codec */
+	KVI_CODEC_HAS_PARAMS = 8, /* chunks have PARAMS (kvi_codec_params) */
 	KVI_CODEC_HAS_STREAMS = 16, /* chunks have a mask and streams (spec rans 4) */
 	KVI_CODEC_IS_SOURCE = 32 /* chunks of codec state may refer to its chunks (spec state 3) */
 };
@@ -71,6 +72,11 @@ static inline bool kvi_codec_predicts(unsigned codec)
 static inline bool kvi_codec_has_params(unsigned codec)
 {
 	return kvi_codec_id(codec)->flags & KVI_CODEC_HAS_PARAMS;
+}
+/* The codec whose PARAMS chunks of a codec with PARAMS have. */
+static inline unsigned kvi_codec_params(unsigned codec)
+{
+	return codec == KVI_CODEC_CELLS ? KVI_CODEC_GRID : codec;
 }
 static inline bool kvi_codec_has_streams(unsigned codec)
 {

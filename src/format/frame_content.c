@@ -131,7 +131,8 @@ kvarc_ret kvi_params_check(const kvarc_geometry *geometry, const struct kvi_para
 		return kvi_frame_bad(frame, error, "its tensor or heads do not exist");
 	if (!kvi_codec_name(header->codec))
 		return newer(frame, error, "has parameters of codec", header->codec);
-	return kvi_codec_has_params(header->codec)
+	return kvi_codec_has_params(header->codec) &&
+	                       kvi_codec_params(header->codec) == header->codec
 	               ? KVARC_OK
 	               : kvi_frame_bad(frame, error, "its codec has no parameters");
 }

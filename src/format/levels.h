@@ -6,7 +6,7 @@
 /* Levels of archives (spec 4) and of the models of a profile (spec profile). */
 enum {
 	KVI_LEVEL_LAYERS = 0,  /* the codec of that name, nothing to fit */
-	KVI_LEVEL_GRID = 1,    /* the codec of that name, fitted to the chunk */
+	KVI_LEVEL_CELLS = 1,   /* codecs cells and grid, fitted to the chunk */
 	KVI_LEVEL_PROFILE = 2, /* linear models within a layer; from here on a profile is needed */
 	KVI_LEVEL_LOWER = 3,   /* linear models with sources in lower layers */
 	KVI_LEVEL_MODEL = 4,   /* from here on a transformer predicts first */

@@ -2,6 +2,7 @@
 /* kernels_avx2.c - the kernels of AVX2, 4 x 8 lanes a step */
 #include "config.h"
 
+#include "cells.h"
 #include "layers.h"
 #include "ops_avx2.h"
 #include "step_body.h"
@@ -63,4 +64,5 @@ const struct kvi_kernels kvi_kernels_avx2 = {
 	KVI_FITS(kvi_avx2),
 	.slots.slot_rows = slot_rows,
 	.layers = &kvi_avx2_layers,
+	.cells = &kvi_scalar_cells,
 };

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "grid_avx512_body.h"
+#include "cells.h"
 #include "layers.h"
 
 #include "grid_spans_body.h"
@@ -92,13 +93,17 @@ static void gather_grid_encode2(const struct kvi_grid_job *const job[2],
 	.coding.grid_decode2 = gather_grid_decode2, .coding.grid_encode2 = gather_grid_encode2
 
 const struct kvi_kernels kvi_kernels_avx512 = { KERNELS, LOADS, .slots.slot_rows = slot_rows,
-	                                        .layers = &kvi_avx2_layers };
+	                                        .layers = &kvi_avx2_layers,
+	                                        .cells = &kvi_scalar_cells };
 #if defined(KVI_AVX512VNNI)
 #define VNNI .vnni = true, .slots.slot_rows = slot_rows_vnni
 const struct kvi_kernels kvi_kernels_avx512vnni = { KERNELS, LOADS, VNNI,
-	                                            .layers = &kvi_avx2_layers };
+	                                            .layers = &kvi_avx2_layers,
+	                                            .cells = &kvi_scalar_cells };
 const struct kvi_kernels kvi_kernels_avx512vbmi = { KERNELS, LOADS, VNNI,
-	                                            .layers = &kvi_vbmi_layers };
+	                                            .layers = &kvi_vbmi_layers,
+	                                            .cells = &kvi_scalar_cells };
 const struct kvi_kernels kvi_kernels_avx512gather = { KERNELS, GATHERS, VNNI,
-	                                              .layers = &kvi_vbmi_layers };
+	                                              .layers = &kvi_vbmi_layers,
+	                                              .cells = &kvi_scalar_cells };
 #endif

@@ -2,6 +2,7 @@
 /* kernels_neon.c - the kernels of NEON, 8 x 4 lanes a step */
 #include "config.h"
 
+#include "cells.h"
 #include "layers.h"
 #include "ops_neon.h"
 #include "step_body.h"
@@ -68,4 +69,5 @@ const struct kvi_kernels kvi_kernels_neon = {
 	KVI_FITS(kvi_scalar),
 	.slots.slot_rows = slot_rows,
 	.layers = &kvi_neon_layers,
+	.cells = &kvi_scalar_cells,
 };

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 libkvi_la_SOURCES += \
+	src/kernels/cells.h \
+	src/kernels/cells_parts.h \
+	src/kernels/cells_scalar.c \
 	src/kernels/context.c \
 	src/kernels/escapes.h \
 	src/kernels/feed.h \

@@ -148,6 +148,7 @@ struct kvi_rotated {
 	const uint16_t *classes;
 };
 
+struct kvi_cell_kernels;  /* cells.h */
 struct kvi_layer_kernels; /* layers.h */
 struct kvi_rows;          /* slots.h */
 struct kvi_slot_block;
@@ -248,6 +249,7 @@ struct kvi_kernels {
 	struct kvi_fit_kernels fits;
 	struct kvi_slot_kernels slots;
 	const struct kvi_layer_kernels *layers;
+	const struct kvi_cell_kernels *cells;
 };
 
 /* The fastest kernels in the mask (KVARC_ISA_*, 0: any) that this build and processor have;

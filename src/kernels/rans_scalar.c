@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* rans_scalar.c - the kernels of portable C: symbols, moves */
+#include "cells.h"
 #include "layers.h"
 #include "scalar.h"
 #include "slots.h"
@@ -107,6 +108,7 @@ const struct kvi_kernels kvi_kernels_scalar = {
 	KVI_MOVES(kvi_scalar),
 	KVI_FITS(kvi_scalar),
 	.layers = &kvi_scalar_layers,
+	.cells = &kvi_scalar_cells,
 	.slots.slot_rows = kvi_scalar_slot_rows,
 	.slots.slot = kvi_scalar_slot,
 };

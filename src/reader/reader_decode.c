@@ -59,7 +59,7 @@ static kvarc_ret check_piece(const kvarc_reader *r, const struct chunk_piece *pi
 		                   "(\"%s\")",
 		                   (unsigned long long)piece->h->t0, (unsigned)piece->h->tensor,
 		                   kvi_codec_name(piece->h->codec));
-	if (piece->use && piece->use->header.codec != piece->h->codec)
+	if (piece->use && piece->use->header.codec != kvi_codec_params(piece->h->codec))
 		return kvi_reader_bad(piece->frame, error, "its PARAMS are of another codec");
 	if (!piece->request.chunk.positions && params && kvi_params_rotates(params))
 		return kvi_reader_bad(piece->frame, error, "the positions of its tokens are lost");

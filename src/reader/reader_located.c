@@ -76,7 +76,8 @@ static kvarc_ret judge(struct range_walk *w, const struct kvi_segment_ref *segme
 		located->decodable = true;
 		return KVARC_OK;
 	case KVI_CODEC_GRID:
-		if (!params || params->codec != located->header.codec)
+	case KVI_CODEC_CELLS:
+		if (!params || params->codec != kvi_codec_params(located->header.codec))
 			return KVARC_OK; /* decoding the chunk reports the error */
 		located->params = params;
 		located->decodable = true;

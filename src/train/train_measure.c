@@ -228,7 +228,7 @@ static kvarc_ret measure_level(struct measuring *measuring, struct kvi_train_tas
 {
 	struct kvi_train_view v[KVI_TRAIN_TENSORS];
 	uint64_t fitted;
-	if (level > KVI_LEVEL_GRID && !task->models[level - KVI_LEVEL_PROFILE][0])
+	if (level > KVI_LEVEL_CELLS && !task->models[level - KVI_LEVEL_PROFILE][0])
 		return KVARC_OK;
 	kvarc_ret ret = kvi_train_view_make(measuring->t, task, pieces, level, v);
 	for (size_t i = 0; i < task->layer->n && !ret; i++) {
@@ -237,9 +237,9 @@ static kvarc_ret measure_level(struct measuring *measuring, struct kvi_train_tas
 			                           &fitted);
 		if (!ret && level < KVI_LEVEL_LOWER)
 			price(measuring, v, i,
-			      level == KVI_LEVEL_GRID ? KVARC_STAGE_MEANS : KVARC_STAGE_LAYER,
+			      level == KVI_LEVEL_CELLS ? KVARC_STAGE_MEANS : KVARC_STAGE_LAYER,
 			      &to[i]);
-		if (!ret && level > KVI_LEVEL_GRID)
+		if (!ret && level > KVI_LEVEL_CELLS)
 			price(measuring, v, i,
 			      level == KVI_LEVEL_PROFILE ? KVARC_STAGE_SCALE : KVARC_STAGE_BELOW,
 			      &to[i]);
@@ -285,7 +285,7 @@ static kvarc_ret measure_layer(struct measuring *measuring, struct kvi_train_tas
 		if (!of[i].slots || !of[i].k)
 			ret = kvi_train_no_memory(measuring->t);
 	}
-	for (unsigned level = KVI_LEVEL_GRID; level <= measuring->level && !ret; level++)
+	for (unsigned level = KVI_LEVEL_CELLS; level <= measuring->level && !ret; level++)
 		ret = measure_level(measuring, task, &p, level, of);
 	for (size_t i = 0; i < task->layer->n && !ret; i++) {
 		channels = kvi_calloc(a, task->layer->tensors[i].rows, sizeof *channels);

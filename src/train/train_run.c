@@ -326,11 +326,11 @@ static kvarc_ret measure(kvarc_trainer *trainer, struct kvi_train_task *task,
 	kvarc_ret ret = kvi_train_view_make(trainer, task, pieces, level, v);
 	for (size_t i = 0; i < task->layer->n && !ret; i++) {
 		const struct kvi_model *m = v[i].model;
-		bool follow = level > KVI_LEVEL_GRID && m->flags & KVI_MODEL_SCALE;
-		struct kvi_train_scale s = { .k = level > KVI_LEVEL_GRID ? m->k : k1[i],
+		bool follow = level > KVI_LEVEL_CELLS && m->flags & KVI_MODEL_SCALE;
+		struct kvi_train_scale s = { .k = level > KVI_LEVEL_CELLS ? m->k : k1[i],
 			                     .n0 = follow ? m->n0 : 0,
 			                     .beta = follow ? m->beta : 0,
-			                     .unknown = level > KVI_LEVEL_GRID ? m->unknown : 0,
+			                     .unknown = level > KVI_LEVEL_CELLS ? m->unknown : 0,
 			                     .source = i && follow ? v[i - 1].scale : NULL };
 		set_bits(trainer, &out[i], &v[i], level, kvi_train_price(trainer, &v[i], &s, NULL));
 	}
@@ -345,7 +345,7 @@ static kvarc_ret fit_scales(kvarc_trainer *trainer, struct kvi_train_task *task,
 	struct kvi_train_pieces p;
 	struct kvi_train_view v[KVI_TRAIN_TENSORS];
 	size_t most = !(trainer->options.flags & KVARC_TRAIN_IN_FILE) ? SCALE_TOKENS
-	              : level == KVI_LEVEL_GRID                       ? PLAIN_IN_FILE
+	              : level == KVI_LEVEL_CELLS                      ? PLAIN_IN_FILE
 	                                                              : SCALE_IN_FILE;
 	kvarc_ret ret = kvi_train_pieces_choose(trainer, task, false, most, &p);
 	if (ret)
@@ -355,7 +355,7 @@ static kvarc_ret fit_scales(kvarc_trainer *trainer, struct kvi_train_task *task,
 		uint64_t price;
 		ret = kvi_train_fit_scales(trainer, &v[i], (struct kvi_model *)v[i].model,
 		                           i ? &v[i - 1] : NULL,
-		                           level == KVI_LEVEL_GRID ? k1[i] : NULL, &price);
+		                           level == KVI_LEVEL_CELLS ? k1[i] : NULL, &price);
 		if (!ret && v[i].n)
 			set_bits(trainer, &out[i], &v[i], level, price);
 	}
@@ -379,8 +379,8 @@ static kvarc_ret fit_and_measure(kvarc_trainer *trainer, struct kvi_train_task *
 		out[i].kind = task->layer->tensors[i].shape->kind;
 		out[i].measured = held.n > 0;
 	}
-	for (unsigned level = KVI_LEVEL_GRID; level <= KVI_LEVEL_LOWER && !ret; level++) {
-		if (level > KVI_LEVEL_GRID && !(trainer->options.levels >> level & 1))
+	for (unsigned level = KVI_LEVEL_CELLS; level <= KVI_LEVEL_LOWER && !ret; level++) {
+		if (level > KVI_LEVEL_CELLS && !(trainer->options.levels >> level & 1))
 			continue;
 		ret = fit_scales(trainer, task, level, k1, out);
 		if (!ret && held.n)

@@ -98,7 +98,7 @@ static void make_base(const struct sample_work *w, size_t i, size_t c, int32_t *
 				head ? head_rows : x->rows, n);
 		}
 	/* the mean of a level 3 model includes the sources' means */
-	int32_t mean = w->level == KVI_LEVEL_GRID && m->level == KVI_LEVEL_LOWER
+	int32_t mean = w->level == KVI_LEVEL_CELLS && m->level == KVI_LEVEL_LOWER
 	                       ? w->task->layer->tensors[i].mean[row]
 	                       : m->mean[c];
 	const struct kvi_train_tensor *own = &w->task->layer->tensors[i];
@@ -221,7 +221,7 @@ static void apply(struct sample_work *w, size_t i)
 		for (size_t s = 0; s < n; s++) {
 			int32_t *b = base + s * KVI_TRAIN_BLOCK;
 			int32_t *to = pred + s * KVI_TRAIN_BLOCK;
-			if (w->level == KVI_LEVEL_GRID)
+			if (w->level == KVI_LEVEL_CELLS)
 				memcpy(to, b, w->piece->n * sizeof *to);
 			else
 				predict(w, i, c + s, c, b, to);

@@ -17,12 +17,12 @@ const kvarc_geometry *kvi_writer_geometry(const kvarc_writer *w)
 
 /* ----- what an append will have ------------------------------------------------ */
 
-/* Whether another encoder makes the same of a chunk at this level. */
+/* Whether another encoder makes the same of a chunk at this level: there are some of codec grid. */
 static bool may_be_coded(const kvarc_writer_options *options, uint8_t kind,
                          const struct kvi_group *group, const struct kvi_append_chunk *chunk)
 {
-	return options->level == KVI_LEVEL_GRID && !options->lossy &&
-	       kvi_float_format(chunk->shape.dtype) && kind != KVARC_CONV_STATE &&
+	return options->level == KVI_LEVEL_CELLS && !options->lossy &&
+	       chunk->codec == KVI_CODEC_GRID && kind != KVARC_CONV_STATE &&
 	       kind != KVARC_RECURRENT_STATE &&
 	       kvi_params_serve(group->params, &chunk->shape, chunk->codec) &&
 	       !kvi_params_drifted(group->params, 0, 1) &&
@@ -44,7 +44,7 @@ static struct kvi_append_chunk chunk_of(const kvarc_writer *w, const struct kvi_
 		                      .layer = t->layer,
 		                      .head = group->head,
 		                      .row = first,
-		                      .codec = w->options.level ? KVI_CODEC_GRID : KVI_CODEC_LAYERS,
+		                      .codec = (uint8_t)kvi_level_codec(w->options.level, t->dtype),
 		                      .params = group->params,
 		                      .params_sequence = group->params_sequence,
 		                      .hashed = !(w->options.flags & KVARC_WRITE_STREAMABLE) };

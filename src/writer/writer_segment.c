@@ -844,7 +844,7 @@ static bool fits(const struct kvi_group *group, const struct kvi_coded_chunk *ch
 	const struct kvi_params *p = group->params;
 	const size_t bytes = chunk->payload_bytes - KVI_CHUNK_HEADER_BYTES;
 	return chunk->payload_bytes > KVI_CHUNK_HEADER_BYTES && chunk->elements &&
-	       is_small(bytes, raw_bytes) && p && p->codec == chunk->codec &&
+	       is_small(bytes, raw_bytes) && p && p->codec == kvi_codec_params(chunk->codec) &&
 	       group->params_sequence == chunk->params_sequence &&
 	       !kvi_params_drifted(p, bytes, chunk->elements);
 }

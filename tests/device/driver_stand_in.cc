@@ -93,6 +93,24 @@ template <int D> static void run_kvi_gpu_grid(const grid &g)
 	}
 }
 
+template <int D> static void run_kvi_gpu_cells(const grid &g)
+{
+	const kvi_gpu_tables *tables =
+		(const kvi_gpu_tables *)(uintptr_t)argument<uint64_t>(g, 1);
+	static uint32_t words[CELL_SHARED];
+	const cells_shared t = cells_shared_of(
+		span_at<uint32_t>((uint64_t)(uintptr_t)words, CELL_SHARED));
+	for (uint32_t i = 0; i < g.x; i++) {
+		const kvi_gpu_chunk *c = &chunks_of(g)[i];
+		if (!runs(c, CODEC_CELLS, D))
+			continue;
+		for (uint32_t w = 0; w < g.warps; w++)
+			run_cells_begin<D>(c, &t, tables, w, g.warps);
+		for (uint32_t w = 0; w < g.warps; w++)
+			run_cells<D>(c, &t, w);
+	}
+}
+
 static void run_kvi_gpu_finish(const grid &g)
 {
 	for (uint32_t i = 0; i < g.x; i++)
@@ -286,6 +304,8 @@ static const kernel kernels[] = {
 	{ "kvi_gpu_grid_bf16", run_kvi_gpu_grid<3> },
 	{ "kvi_gpu_contexts_e4m3", run_kvi_gpu_contexts<4> },
 	{ "kvi_gpu_grid_e4m3", run_kvi_gpu_grid<4> },
+	{ "kvi_gpu_cells_f16", run_kvi_gpu_cells<2> },
+	{ "kvi_gpu_cells_bf16", run_kvi_gpu_cells<3> },
 	{ "kvi_gpu_finish", run_kvi_gpu_finish },
 	{ "kvi_gpu_answer", run_kvi_gpu_answer },
 	{ "kvi_gpu_scatter", run_kvi_gpu_scatter },
@@ -304,8 +324,6 @@ static const kernel kernels[] = {
 	{                                                                          \
 		"kvi_gpu_encode_grid_" f, run_grid_encode<D, false>                \
 	}
-	ENCODERS("f16", 2),
-	ENCODERS("bf16", 3),
 	ENCODERS("e4m3", 4),
 };
 

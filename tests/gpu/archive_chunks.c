@@ -69,7 +69,7 @@ static void see_chunk(struct chunk_walk *w, const uint8_t *payload, size_t n)
 		.payload = payload,
 		.bytes = n,
 	};
-	const bool wants = h.codec == KVI_CODEC_GRID;
+	const bool wants = h.codec == KVI_CODEC_GRID || h.codec == KVI_CODEC_CELLS;
 	if (h.head + h.heads > t->heads ||
 	    (!wants && h.codec != KVI_CODEC_RAW && h.codec != KVI_CODEC_CONSTANT &&
 	     h.codec != KVI_CODEC_LAYERS))
@@ -78,7 +78,7 @@ static void see_chunk(struct chunk_walk *w, const uint8_t *payload, size_t n)
 		const struct seen_params *p = &w->params[i];
 		if (p->sequence == h.params && p->header.tensor == h.tensor &&
 		    p->header.head == h.head && p->header.heads == h.heads &&
-		    p->header.codec == h.codec)
+		    p->header.codec == kvi_codec_params(h.codec))
 			c.params = p->params;
 	}
 	if (!wants || c.params)

@@ -18,7 +18,7 @@ struct archive_chunk {
 	size_t bytes;
 };
 
-/* Called for a chunk of codecs 0, 2, 4 and 5 whose header agrees with its tensor. */
+/* Called for a chunk of codecs 0, 2, 4, 5 and 16 whose header agrees with its tensor. */
 typedef void (*archive_chunk_fn)(void *opaque, const struct archive_chunk *chunk);
 
 /*

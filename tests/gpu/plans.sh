@@ -55,5 +55,11 @@ for file in $files; do
 	check "had:4 of ${file##*/}" '60 60' -d 1 "$work/sample.kva"
 done
 
+make_narrow
+if [ -n "$narrow" ]; then
+	"$kvarc" pack -q -f -1 -o "$work/sample.kva" "$narrow"
+	check "level 1 of e4m3" '60 0' -d 1 "$work/sample.kva"
+fi
+
 make_random 10
 check random '100' -d 2 "$work"/random/*.kva

@@ -29,6 +29,17 @@ check_least() { # NAME LEAST EXPRESSION ARGUMENT...
 		shift
 	done
 }
+# Makes an e4m3 file of the sample cache, $narrow; there is none without Python.
+make_narrow() {
+	narrow=$work/narrow.safetensors
+	if [ -n "${PYTHON3-}" ]; then
+		"$PYTHON3" "$srcdir/tests/gpu/narrow_sample.py" \
+			"$sample/smollm2-135m-bf16-160.safetensors" "$narrow"
+	else
+		echo "no Python: the sample cache is not checked as e4m3"
+		narrow=
+	fi
+}
 # Makes NUMBER random archives, or $SEEDS of them, in $work/random.
 make_random() { # NUMBER
 	mkdir "$work/random"

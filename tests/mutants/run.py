@@ -179,9 +179,10 @@ class Tree:
         env = dict(os.environ, srcdir="../source", PYTHON3=sys.executable)
         return run(self.command(test), self.build, seconds, self.log, env)
 
-    def measure(self, test):
+    def measure(self, test, targets):
         if test in self.seconds:
             return
+        self.make(targets)  # what was built of a mutant before
         start = time.monotonic()
         status = self.test(test, BUILD_SECONDS)
         if status != 0:
@@ -198,7 +199,7 @@ class Tree:
             return "stale", str(why)
         try:
             for test in mutant["tests"].split():
-                self.measure(test)
+                self.measure(test, targets_of([mutant]))
             self.write(path, mutated(text, mutant))
             if not self.make(targets_of([mutant])):
                 raise Stale(f"it does not compile: {self.end_of_log()}")

@@ -28,6 +28,7 @@ from bad_base import base  # noqa: E402
 from bad_klt import SIZES as KLT_SIZES, base as klt_base  # noqa: E402
 from bad_linear import base as linear_base  # noqa: E402
 from bad_lossy import SIZES as LOSSY_SIZES, base as lossy_base  # noqa: E402
+from enc_cells import Cells  # noqa: E402
 from enc_codecs import (  # noqa: E402
     GridParams, TableParams, find_constant, scale_table)
 from enc_fields import (  # noqa: E402
@@ -71,8 +72,11 @@ def random_params(rng, dtype, columns, rope):
                    rng.between(-400, 400)]) for _ in range(columns)]
     mean = [rng.pick([0, rng.between(-200, 200),
                       rng.between(-32768, 32767)]) for _ in range(columns)]
-    return GridParams(k, mean, bool(rope) and not rng.chance(4),
-                      late=rng.chance(2))
+    rotate = bool(rope) and not rng.chance(4)
+    if dtype in (F32, F16, BF16) and rng.chance(2):
+        return Cells(k, mean, rotate, escaped={
+            rng.below(4000) for _ in range(rng.pick([0, 0, 100, 4000]))})
+    return GridParams(k, mean, rotate, late=rng.chance(2))
 
 
 def random_values(rng, dtype, rows, columns):
@@ -122,8 +126,8 @@ def coded_chunk(rng, w, number, t, rope, first, heads, n):
         {values[r * columns + c] for c in range(columns)
          if c not in channels}) == 1]
     rows, size = some(rng, rows), rng.below(3)
-    w.chunk(number, values, params.codec, params, sequence,
-            first=first, heads=heads, constant_columns=channels,
+    w.chunk(number, values, getattr(params, "chunk_codec", params.codec),
+            params, sequence, first=first, heads=heads, constant_columns=channels,
             constant_rows=rows, b=size if n - len(rows) > 32 << size else 3,
             methods=[rng.pick([None, 1, 0]) for _ in range(3)])
 

@@ -23,7 +23,7 @@ class Writer:
     append=True continues the archive at a path behind its last commit (tracks and tensors are
     those of the archive then, and must not be given).
 
-    level: 0 fast, 1 grid, 2 and 3 with a profile (a Profile, or its path), 4 to 8 with a
+    level: 0 fast, 1 cells, 2 and 3 with a profile (a Profile, or its path), 4 to 8 with a
     predictor (a Predictor, or the path of its model), too. verify: every chunk
     is decoded again and compared. parity: share of the archive that is added for repair, 0.0625
     for instance. key (32 bytes), passphrase: the archive is encrypted. sync=False: no fsync.

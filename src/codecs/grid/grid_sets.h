@@ -5,12 +5,10 @@
 
 #include <stdint.h>
 
-#include "util/shared.h"
-
 /* Number of built-in table sets. */
 enum { KVI_GRID_SETS = 1 };
 
 /* KVI_GRID_TABLES * KVI_GRID_SYMBOLS frequencies. */
-KVI_SHARED extern const uint16_t kvi_grid_set_0[];
+extern const uint16_t kvi_grid_set_0[];
 
 #endif

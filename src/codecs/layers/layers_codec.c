@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* layers_codec.c - the layers codec: exponents in codes of 2 bits, the rest stored (spec layers) */
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -8,13 +7,14 @@
 
 #include "layers_tops.h"
 
+#include "codecs/codes_payload.h"
 #include "codecs/coder.h"
+#include "codecs/stream_work.h"
 #include "kernels/layers.h"
 
 enum {
 	LAYERS = KVI_LAYERS_N,
 	PLANES = KVI_LAYERS_PLANES,
-	ALIGN = 4,           /* of planes of the rest, and of layer 1 of a stream */
 	COUNTS = 4 * LAYERS, /* bytes of the counts of a list of values */
 	HEAD = 4,            /* base, flags, absent, reserved */
 	FLAG_ONE_TOP = 1,
@@ -59,42 +59,16 @@ static inline uint32_t rotated_right(uint32_t y, unsigned size)
 	return y >> 1 | y << (8 * size - 1);
 }
 
-/* ----- memory of threads ------------------------------------------------ */
-
-/* Work memory for streams that are coded at the same time, as many as the chunk has. */
-struct work {
-	uint8_t *memory;
-	size_t each;      /* bytes for a stream */
-	atomic_uint busy; /* a bit for each that is in use */
-};
-
 /* Bytes of the values of n elements, in front of the work memory of kernels. */
 static size_t values_bytes(size_t n)
 {
 	return n + KVI_LAYERS_SLACK;
 }
 
-static bool work_open(struct work *work, struct kvi_coder *coder, unsigned streams, size_t n)
+/* Work memory for a stream of n elements. */
+static size_t work_bytes(size_t n)
 {
-	work->each = values_bytes(n) + kvi_layers_work(n);
-	work->memory = kvi_scratch(coder, KVI_SCRATCH_CONTEXT, streams * work->each);
-	atomic_init(&work->busy, 0);
-	return work->memory;
-}
-
-/* Takes the first memory that nobody uses, which one thread alone finds in its cache. */
-static unsigned work_take(struct work *work)
-{
-	unsigned busy = atomic_load(&work->busy), free;
-	do
-		free = (unsigned)__builtin_ctz(~busy);
-	while (!atomic_compare_exchange_weak(&work->busy, &busy, busy | 1u << free));
-	return free;
-}
-
-static void work_give_back(struct work *work, unsigned number)
-{
-	atomic_fetch_and(&work->busy, ~(1u << number));
+	return values_bytes(n) + kvi_layers_work(n);
 }
 
 /* The tops of `channels` channels go on from the first one behind their end. */
@@ -118,55 +92,9 @@ struct layers_decoding {
 	struct layout layout;
 	struct kvi_layers_tops tops;
 	struct layers_stream stream[KVI_STREAMS_MAX];
-	struct work work;
+	struct kvi_stream_work work;
 	void *elements; /* of 16 bits: kvi_elements16_buffer, else job->decoded */
 };
-
-static bool get_table(struct kvi_streams_in *streams_in, const struct kvi_streams *streams,
-                      size_t section_bytes, struct kvi_in *in)
-{
-	if (!kvi_get_padding(in, section_bytes))
-		return false;
-	for (unsigned i = 0; streams->n > 1 && i < streams->n; i++)
-		streams_in->check[i] = kvi_get64(in);
-	return !in->bad;
-}
-
-static void put_checks(const struct kvi_streams *streams, uint8_t *table,
-                       const uint64_t check[KVI_STREAMS_MAX])
-{
-	for (unsigned i = 0; i < streams->n; i++)
-		kvi_store64(table + 8 * i, check[i]);
-}
-
-/* Whether what no code of the last block uses is zero. */
-static bool tail_is_clear(const uint8_t *plane, size_t n, unsigned bits)
-{
-	const size_t codes = n % KVI_LAYERS_BLOCK, bytes = (codes * bits + 7) / 8;
-	plane += kvi_layers_plane(n - codes, bits);
-	for (size_t i = codes; i < bytes * 8 / bits; i++)
-		if (plane[i % bytes] >> bits * (i / bytes) & ((1u << bits) - 1))
-			return false;
-	return true;
-}
-
-/* A plane; NULL: it is not there, or its padding is not zero. */
-static const uint8_t *get_plane(struct kvi_in *in, size_t n, unsigned bits)
-{
-	const uint8_t *plane = kvi_get_bytes(in, kvi_layers_plane(n, bits));
-	return plane && tail_is_clear(plane, n, bits) ? plane : NULL;
-}
-
-/* The bytes in front of a multiple of ALIGN, counted from `from`. */
-static bool get_zeros(struct kvi_in *in, const uint8_t *from)
-{
-	const size_t n = (size_t)(from - in->p) % ALIGN;
-	const uint8_t *zeros = kvi_get_bytes(in, n);
-	for (size_t i = 0; zeros && i < n; i++)
-		if (zeros[i])
-			return false;
-	return zeros;
-}
 
 static void get_counts(struct kvi_in *in, size_t n, struct kvi_layers_in *values)
 {
@@ -182,7 +110,7 @@ static bool get_values(struct kvi_in *in, unsigned exponent, struct kvi_layers_i
 		if (values->n[i + 1] > values->n[i])
 			return false;
 	for (unsigned i = 0; i < LAYERS; i++) {
-		values->layer[i] = get_plane(in, values->n[i], 2);
+		values->layer[i] = kvi_code_plane_get(in, values->n[i], 2);
 		if (!values->layer[i])
 			return false;
 	}
@@ -202,13 +130,13 @@ static bool get_stream(struct kvi_in *in, const uint8_t *from, const struct layo
 		stream->rest.plane[i] = zeros;
 		if (absent >> i & 1)
 			continue;
-		if (!get_zeros(in, from))
+		if (!kvi_aligned_get(in, from))
 			return false;
-		stream->rest.plane[i] = get_plane(in, stream->in.n[0], layout->bits[i]);
+		stream->rest.plane[i] = kvi_code_plane_get(in, stream->in.n[0], layout->bits[i]);
 		if (!stream->rest.plane[i])
 			return false;
 	}
-	return get_zeros(in, from) && get_values(in, layout->exponent, &stream->in);
+	return kvi_aligned_get(in, from) && get_values(in, layout->exponent, &stream->in);
 }
 
 /* The tops, less 2. values: NULL: all are base. */
@@ -239,7 +167,7 @@ static kvarc_ret get_all(struct kvi_coder *coder, struct layers_decoding *decodi
 	if (in->bad || reserved || base >> decoding->layout.exponent)
 		return KVARC_DATA;
 	uint8_t *top = kvi_scratch(coder, KVI_SCRATCH_CHANNELS, channels + KVI_LAYERS_SLACK);
-	if (!top || !work_open(&decoding->work, coder, streams->n, most))
+	if (!top || !kvi_stream_work_open(&decoding->work, coder, streams->n, work_bytes(most)))
 		return kvi_alloc_error(coder->alloc);
 	if (absent) {
 		zeros = kvi_scratch(coder, KVI_SCRATCH_PLANE, most);
@@ -433,8 +361,8 @@ static bool decode_some(void *opaque, unsigned first, unsigned n)
 	struct layers_decoding *decoding = opaque;
 	const struct kvi_coder_job *job = decoding->job;
 	bool ok = true;
-	const unsigned number = work_take(&decoding->work);
-	uint8_t *work = decoding->work.memory + number * decoding->work.each;
+	uint8_t *work;
+	const unsigned number = kvi_stream_work_take(&decoding->work, &work);
 	for (unsigned i = first; i < first + n && ok; i++) {
 		const size_t at = kvi_stream_first(&job->streams, i) * job->mask.channels;
 		ok = decode_stream(decoding, &decoding->stream[i], at, work);
@@ -442,7 +370,7 @@ static bool decode_some(void *opaque, unsigned first, unsigned n)
 			kvi_elements16_done((const uint16_t *)decoding->elements + at,
 			                    job->decoded + 2 * at, decoding->stream[i].in.n[0]);
 	}
-	work_give_back(&decoding->work, number);
+	kvi_stream_work_give_back(&decoding->work, number);
 	return ok;
 }
 
@@ -480,10 +408,8 @@ struct encoding {
 	struct kvi_layers_tops tops;
 	unsigned absent;
 	uint8_t *nowhere; /* where absent planes go: a byte for each element of the chunk */
-	struct work work;
-	/* Begin and end of each stream, and the counts of its values. */
-	uint8_t *place[KVI_STREAMS_MAX], *end[KVI_STREAMS_MAX];
-	uint32_t count[KVI_STREAMS_MAX][LAYERS];
+	struct kvi_stream_work work;
+	uint32_t count[KVI_STREAMS_MAX][LAYERS]; /* counts of the values of each stream */
 };
 
 /* Most bytes of the parts of n values. */
@@ -495,8 +421,8 @@ static size_t values_space(size_t n)
 /* Most bytes of a stream of n elements, and more that kernels may write to; a multiple of ALIGN. */
 static size_t stream_space(size_t n, unsigned size)
 {
-	const size_t bytes = n * size + values_space(n) + (PLANES + 1) * ALIGN;
-	return bytes + (-bytes & (ALIGN - 1));
+	const size_t bytes = n * size + values_space(n) + (PLANES + 1) * KVI_CODES_ALIGN;
+	return bytes + (-bytes & (KVI_CODES_ALIGN - 1));
 }
 
 static size_t side_bytes(const struct kvi_mask *mask)
@@ -527,38 +453,39 @@ static unsigned absent_planes(const struct layout *layout, uint32_t used)
 	return absent;
 }
 
-static uint8_t *put_zeros(uint8_t *to, const uint8_t *from)
-{
-	while ((size_t)(to - from) % ALIGN)
-		*to++ = 0;
-	return to;
-}
-
 static void put_counts(const uint32_t count[LAYERS], uint8_t *to)
 {
 	for (unsigned i = 0; i < LAYERS; i++)
 		kvi_store32(to + 4 * i, count[i]);
 }
 
-/* Encodes a stream (kvi_pool_loop): number i to place[i]. */
-static void encode_stream(void *opaque, size_t number)
+/* The bytes of a stream of this many tokens (kvi_streams_writer.space). */
+static size_t space_of(const void *opaque, size_t rows)
+{
+	const struct encoding *encoding = opaque;
+	return stream_space(rows * encoding->tops.channels, encoding->layout.size);
+}
+
+/* Encodes a stream (kvi_streams_writer.one). */
+static uint8_t *encode_stream(void *opaque, unsigned number, uint8_t *to)
 {
 	struct encoding *encoding = opaque;
-	const struct kvi_stream_part part = kvi_stream_part_of(encoding->streams, (unsigned)number);
+	const uint8_t *from = to;
+	const struct kvi_stream_part part = kvi_stream_part_of(encoding->streams, number);
 	const struct layout *layout = &encoding->layout;
 	const size_t at = part.first * encoding->tops.channels;
 	const size_t n = part.rows * encoding->tops.channels;
 	const unsigned dtype = encoding->job->chunk->dtype;
-	const unsigned taken = work_take(&encoding->work);
-	uint8_t *work = encoding->work.memory + taken * encoding->work.each;
-	uint8_t *plane[PLANES] = { NULL }, *to = encoding->place[number];
+	uint8_t *work;
+	const unsigned taken = kvi_stream_work_take(&encoding->work, &work);
+	uint8_t *plane[PLANES] = { NULL };
 	for (unsigned i = 0; i < layout->planes; i++) {
 		plane[i] = encoding->nowhere ? encoding->nowhere + at : NULL;
 		if (encoding->absent >> i & 1)
 			continue;
 		plane[i] = to;
 		to += kvi_layers_plane(n, layout->bits[i]);
-		to = put_zeros(to, encoding->place[number]);
+		to = kvi_aligned_put(to, from);
 	}
 	struct kvi_layers_out out = { .to = to, .work = work + values_bytes(n) };
 	const uint8_t *packed = encoding->job->packed + at * layout->size;
@@ -574,50 +501,9 @@ static void encode_stream(void *opaque, size_t number)
 		split(packed, n, layout, &encoding->tops, plane, work, 1);
 	if (layout->size != 2)
 		to = encoding->kernels->put(work, n, &out);
-	encoding->end[number] = to;
 	memcpy(encoding->count[number], out.count, sizeof out.count);
-	work_give_back(&encoding->work, taken);
-}
-
-/* The streams from `to` on; returns their end. Other threads, where some are free, put
- * them apart, from where they move together. */
-static uint8_t *put_streams(struct encoding *encoding, struct kvi_pool *pool, uint8_t *to)
-{
-	const unsigned streams = encoding->streams->n;
-	const uint8_t *from = to;
-	if (streams < 2 || !kvi_pool_idle(pool)) {
-		for (unsigned i = 0; i < streams; i++) {
-			encoding->place[i] = put_zeros(to, from);
-			encode_stream(encoding, i);
-			to = encoding->end[i];
-		}
-		return to;
-	}
-	uint8_t *place = to;
-	for (unsigned i = 0; i < streams; i++) {
-		encoding->place[i] = place;
-		place += stream_space(kvi_stream_part_of(encoding->streams, i).rows *
-		                              encoding->tops.channels,
-		                      encoding->layout.size);
-	}
-	kvi_pool_loop(pool, streams, encode_stream, encoding);
-	for (unsigned i = 0; i < streams; i++) {
-		const size_t bytes = (size_t)(encoding->end[i] - encoding->place[i]);
-		to = put_zeros(to, from);
-		memmove(to, encoding->place[i], bytes);
-		to += bytes;
-	}
+	kvi_stream_work_give_back(&encoding->work, taken);
 	return to;
-}
-
-/* The cut: the smallest streams that have STREAM_ELEMENTS. */
-static void cut(struct kvi_streams *streams, size_t rows, size_t channels)
-{
-	for (unsigned size = 0; size < KVI_ONE_STREAM; size++)
-		if (kvi_streams_cut(streams, size, rows) &&
-		    streams->tokens * channels >= STREAM_ELEMENTS)
-			return;
-	kvi_streams_cut(streams, KVI_ONE_STREAM, rows);
 }
 
 /* Chooses the tops, and writes base, flags and tops from `to` on, and leaves space for counts.
@@ -658,13 +544,13 @@ static kvarc_ret encode(struct kvi_coder *coder, const struct kvi_coder_job *job
 		                     .streams = &out->streams,
 		                     .layout = layout_of(job->chunk->dtype),
 		                     .tops = { .channels = channels } };
-	cut(&out->streams, job->mask.rows, channels);
+	kvi_streams_cut_by(&out->streams, job->mask.rows, channels, STREAM_ELEMENTS);
 	const size_t most = kvi_stream_part_of(&out->streams, 0).rows * channels;
 	uint8_t *top = kvi_scratch(coder, KVI_SCRATCH_CHANNELS, channels + KVI_LAYERS_SLACK);
 	if (encoding.layout.size == 2)
 		encoding.elements = kvi_elements16(coder, job->packed, n);
 	if (!top || (encoding.layout.size == 2 && !encoding.elements) ||
-	    !work_open(&encoding.work, coder, out->streams.n, most))
+	    !kvi_stream_work_open(&encoding.work, coder, out->streams.n, work_bytes(most)))
 		return kvi_alloc_error(coder->alloc);
 	encoding.tops.top = top;
 	encoding.absent = absent_planes(&encoding.layout, used_bits(&encoding, n));
@@ -674,9 +560,10 @@ static kvarc_ret encode(struct kvi_coder *coder, const struct kvi_coder_job *job
 			return kvi_alloc_error(coder->alloc);
 	}
 	out->begin = out->words;
-	uint8_t *head = out->begin + (out->streams.n > 1 ? 8 * out->streams.n : 0);
-	uint8_t *to = put_zeros(put_head(&encoding, top, head), head);
-	out->end = put_streams(&encoding, coder->pool, to);
+	uint8_t *head = out->begin + kvi_checks_bytes(&out->streams);
+	uint8_t *to = kvi_aligned_put(put_head(&encoding, top, head), head);
+	const struct kvi_streams_writer writer = { &encoding, encode_stream, space_of };
+	out->end = kvi_streams_put(coder->pool, &out->streams, &writer, to);
 	uint8_t *counts = head + HEAD + (head[1] & FLAG_ONE_TOP ? 0 : COUNTS);
 	for (unsigned i = 0; i < out->streams.n; i++)
 		put_counts(encoding.count[i], counts + i * COUNTS);
@@ -685,8 +572,8 @@ static kvarc_ret encode(struct kvi_coder *coder, const struct kvi_coder_job *job
 
 const struct kvi_codec kvi_codec_layers = {
 	.takes = KVI_TAKES_FLOATS,
-	.get_table = get_table,
-	.put_checks = put_checks,
+	.get_table = kvi_checks_get,
+	.put_checks = kvi_checks_put,
 	.side_bytes = side_bytes,
 	.encode = encode,
 	.decode = decode,

@@ -24,7 +24,7 @@ kv list -r slots/day-1 | hide
 kv list slots
 kv list slots slots/a.kva slots/day-1/b | hide
 kv list -q -r slots
-kv list -v slots/a.kva slots/day-1/b | grep -c grid
+kv list -v slots/a.kva slots/day-1/b | grep -c cells
 kv list --json -r slots | sed 's/,.*//'
 kv info -r slots | grep archive
 kv test -v -r slots 2>&1 | sed 's/ok,.*/ok/'
