@@ -125,6 +125,29 @@ struct kvi_cell_kernels {
 
 /* The kernels of portable C. */
 extern const struct kvi_cell_kernels kvi_scalar_cells;
+#if defined(KVI_AVX2)
+extern const struct kvi_cell_kernels kvi_avx2_cells;
+/* Reading of it; AVX-512 has the same, and the same writing. */
+bool kvi_avx2_cells_get(const struct kvi_cells_in *in, const struct kvi_cells_contexts *contexts,
+                        unsigned mantissa, uint16_t *elements);
+/* Writing of it. */
+uint8_t *kvi_avx2_cells_put(const uint16_t *elements, size_t n,
+                            const struct kvi_cells_contexts *contexts, unsigned mantissa,
+                            struct kvi_cells_out *out);
+/* Rotation of it. */
+void kvi_avx2_cells_rotate(const struct kvi_cells_rotation *rotation, size_t n, size_t row,
+                           int16_t *mean, uint16_t *grid);
+#endif
+#if defined(KVI_AVX512)
+/* AVX-512 without VBMI: get and put of AVX2. */
+extern const struct kvi_cell_kernels kvi_avx512_cells;
+/* kvi_cell_kernels.rotated of it. */
+void kvi_avx512_cells_rotate(const struct kvi_cells_rotation *rotation, size_t n, size_t row,
+                             int16_t *mean, uint16_t *grid);
+/* AVX-512 with VBMI2 and BITALG. */
+extern const struct kvi_cell_kernels kvi_vbmi_cells;
+#endif
+
 /* kvi_cell_kernels.rotated in portable C. */
 void kvi_scalar_cells_rotate(const struct kvi_cells_rotation *rotation, size_t n, size_t row,
                              int16_t *mean, uint16_t *grid);

@@ -36,7 +36,8 @@ static bool have_avx512(void)
 #if defined(KVI_AVX512VNNI)
 static bool have_vbmi(void)
 {
-	return __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2");
+	return __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2") &&
+	       __builtin_cpu_supports("avx512bitalg");
 }
 
 /*
@@ -45,8 +46,7 @@ static bool have_vbmi(void)
  */
 static bool gathers_are_fast(void)
 {
-	return __builtin_cpu_is("intel") && __builtin_cpu_supports("avx512vbmi2") &&
-	       __builtin_cpu_supports("avx512bf16");
+	return __builtin_cpu_is("intel") && have_vbmi() && __builtin_cpu_supports("avx512bf16");
 }
 #endif
 

@@ -64,5 +64,5 @@ const struct kvi_kernels kvi_kernels_avx2 = {
 	KVI_FITS(kvi_avx2),
 	.slots.slot_rows = slot_rows,
 	.layers = &kvi_avx2_layers,
-	.cells = &kvi_scalar_cells,
+	.cells = &kvi_avx2_cells,
 };

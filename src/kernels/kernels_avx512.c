@@ -94,16 +94,16 @@ static void gather_grid_encode2(const struct kvi_grid_job *const job[2],
 
 const struct kvi_kernels kvi_kernels_avx512 = { KERNELS, LOADS, .slots.slot_rows = slot_rows,
 	                                        .layers = &kvi_avx2_layers,
-	                                        .cells = &kvi_scalar_cells };
+	                                        .cells = &kvi_avx512_cells };
 #if defined(KVI_AVX512VNNI)
 #define VNNI .vnni = true, .slots.slot_rows = slot_rows_vnni
 const struct kvi_kernels kvi_kernels_avx512vnni = { KERNELS, LOADS, VNNI,
 	                                            .layers = &kvi_avx2_layers,
-	                                            .cells = &kvi_scalar_cells };
+	                                            .cells = &kvi_avx512_cells };
 const struct kvi_kernels kvi_kernels_avx512vbmi = { KERNELS, LOADS, VNNI,
 	                                            .layers = &kvi_vbmi_layers,
-	                                            .cells = &kvi_scalar_cells };
+	                                            .cells = &kvi_vbmi_cells };
 const struct kvi_kernels kvi_kernels_avx512gather = { KERNELS, GATHERS, VNNI,
 	                                              .layers = &kvi_vbmi_layers,
-	                                              .cells = &kvi_scalar_cells };
+	                                              .cells = &kvi_vbmi_cells };
 #endif

@@ -2,8 +2,7 @@
 /* layers_vbmi.c - the kernels of codec layers (spec layers) in AVX-512 with VBMI2 */
 #include "config.h"
 
-#include <immintrin.h>
-
+#include "lanes_vbmi.h"
 #include "slots.h"
 
 #if defined(KVI_AVX512VNNI)
@@ -12,25 +11,9 @@
 typedef __m512i vec;
 #include "layers_body.h"
 
-#define SET8(x) _mm512_set1_epi8((char)(x))
 #define TABLE(bytes) _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(bytes)))
 /* Bits of a or those of b that c has. */
 #define OR_AND(a, b, c) _mm512_ternarylogic_epi64(a, b, c, 0xf8)
-
-/* The first n of 64 lanes, all for more. */
-INLINE __mmask64 first_lanes(size_t n)
-{
-	return n >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << n) - 1;
-}
-
-/* The bytes from *next on in the lanes of a mask, v elsewhere. */
-INLINE vec expanded(vec v, __mmask64 lanes, const uint8_t **next)
-{
-	vec from = _mm512_loadu_si512(*next);
-	__asm__("" : "+v"(from)); /* an expansion from memory is slow */
-	*next += _mm_popcnt_u64(lanes);
-	return _mm512_mask_expand_epi8(v, lanes, from);
-}
 
 /* Writes v's bytes in the lanes of a mask, and others behind them. Returns their end. */
 INLINE uint8_t *compressed(vec v, __mmask64 lanes, uint8_t *to)
@@ -47,7 +30,7 @@ LAYERS_TARGET static bool get_layer(const uint8_t *plane, size_t n, unsigned lay
 	const vec three = SET8(NEXT), less2 = TABLE(value_less2[layer]);
 	for (size_t at = 0; at < n && next <= end; at += BLOCK, plane += QUARTER) {
 		const size_t bytes = (block_codes(n, at) + 3) / 4;
-		const __mmask64 lanes = first_lanes(bytes);
+		const __mmask64 lanes = first_bytes(bytes);
 		const vec block = _mm512_maskz_loadu_epi8(lanes, plane);
 		UNROLL for (unsigned k = 0; k < 4; k++)
 		{
@@ -208,7 +191,7 @@ LAYERS_TARGET static uint8_t *put_layer(const uint8_t *values, size_t n, unsigne
 		UNROLL for (unsigned k = 0; k < 4; k++)
 		{
 			const size_t first = k * bytes, left = codes > first ? codes - first : 0;
-			const __mmask64 lanes = first_lanes(left < bytes ? left : bytes);
+			const __mmask64 lanes = first_bytes(left < bytes ? left : bytes);
 			const vec value = _mm512_loadu_si512(values + at + first);
 			const vec code = _mm512_maskz_shuffle_epi8(lanes, table,
 			                                           _mm512_min_epu8(value, most));

@@ -47,21 +47,29 @@ kernel_bodies = \
 if SIMD_AVX2
 noinst_LTLIBRARIES += libkvi_avx2.la
 libkvi_avx2_la_SOURCES = $(kernel_bodies) \
+	src/kernels/cells_avx2.c \
+	src/kernels/cells_rotation_avx2.c \
 	src/kernels/fits_avx2.c \
 	src/kernels/kernels_avx2.c \
 	src/kernels/layers_avx2.c \
 	src/kernels/moves_avx2.c \
-	src/kernels/ops_avx2.h
+	src/kernels/ops_avx2.h \
+	src/kernels/shuffles_avx2.h \
+	src/kernels/word_shuffles.h \
+	src/kernels/words_avx2.h
 libkvi_avx2_la_CFLAGS = $(AM_CFLAGS) $(AVX2_CFLAGS)
 libkvi_la_LIBADD += libkvi_avx2.la
 endif
 if SIMD_AVX512
 noinst_LTLIBRARIES += libkvi_avx512.la
 libkvi_avx512_la_SOURCES = $(kernel_bodies) \
+	src/kernels/cells_rotation_avx512.c \
+	src/kernels/cells_vbmi.c \
 	src/kernels/grid_avx512_body.h \
 	src/kernels/grid_pairs_body.h \
 	src/kernels/grid_words_body.h \
 	src/kernels/kernels_avx512.c \
+	src/kernels/lanes_vbmi.h \
 	src/kernels/layers_vbmi.c \
 	src/kernels/ops_avx512.h
 libkvi_avx512_la_CFLAGS = $(AM_CFLAGS) $(AVX512_CFLAGS)
