@@ -33,7 +33,7 @@ static const uint64_t odd_freqs[32] = { 1,
 static void job_init(struct params_job *j, struct fuzz_bytes *b)
 {
 	memset(j, 0, sizeof *j);
-	j->codec = fuzz_take(b) % 16;
+	j->codec = fuzz_take(b) % KVI_N_CODECS;
 	j->chunk.dtype = fuzz_take(b) % 8;
 	j->chunk.heads = fuzz_take(b) % 3 + 1;
 	j->chunk.head_channels = fuzz_take(b) % 64 + 1;
@@ -77,9 +77,9 @@ static kvarc_ret decode(const struct params_job *j, const struct kvi_alloc *a, u
 	if (ret == KVARC_OK)
 		ret = kvi_coder_open(&coder, a, tables, isa);
 	if (ret == KVARC_OK && !j->params_null)
-		ret = kvi_params_parse(&params, a, j->codec, j->chunk.dtype, j->chunk.heads,
-		                       j->chunk.head_channels, j->chunk.rope, j->params,
-		                       j->params_bytes);
+		ret = kvi_params_parse(&params, a, (uint8_t)kvi_codec_params(j->codec),
+		                       j->chunk.dtype, j->chunk.heads, j->chunk.head_channels,
+		                       j->chunk.rope, j->params, j->params_bytes);
 	/* after a first decode that fails the coder still works */
 	bool ready = ret == KVARC_OK;
 	struct kvi_decode_request p = { .chunk = j->chunk,
