@@ -147,6 +147,12 @@ void kvi_avx512_cells_rotate(const struct kvi_cells_rotation *rotation, size_t n
 /* AVX-512 with VBMI2 and BITALG. */
 extern const struct kvi_cell_kernels kvi_vbmi_cells;
 #endif
+#if defined(KVI_NEON)
+extern const struct kvi_cell_kernels kvi_neon_cells;
+/* kvi_cell_kernels.rotated of it. */
+void kvi_neon_cells_rotate(const struct kvi_cells_rotation *rotation, size_t n, size_t row,
+                           int16_t *mean, uint16_t *grid);
+#endif
 
 /* kvi_cell_kernels.rotated in portable C. */
 void kvi_scalar_cells_rotate(const struct kvi_cells_rotation *rotation, size_t n, size_t row,

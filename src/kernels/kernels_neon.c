@@ -69,5 +69,5 @@ const struct kvi_kernels kvi_kernels_neon = {
 	KVI_FITS(kvi_scalar),
 	.slots.slot_rows = slot_rows,
 	.layers = &kvi_neon_layers,
-	.cells = &kvi_scalar_cells,
+	.cells = &kvi_neon_cells,
 };

@@ -77,7 +77,11 @@ libkvi_la_LIBADD += libkvi_avx512.la
 endif
 if SIMD_NEON
 libkvi_la_SOURCES += $(kernel_bodies) \
+	src/kernels/cells_neon.c \
+	src/kernels/cells_rotation_neon.c \
 	src/kernels/kernels_neon.c \
+	src/kernels/lanes_neon.h \
 	src/kernels/layers_neon.c \
-	src/kernels/ops_neon.h
+	src/kernels/ops_neon.h \
+	src/kernels/word_shuffles.h
 endif
