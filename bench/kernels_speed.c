@@ -193,7 +193,7 @@ static void bench_cells(const struct kvi_kernels *k, bool f16)
 	const unsigned mantissa = (unsigned)format->mant_bits;
 	const struct kvi_cell_kernels *cells = k->cells;
 	const struct kvi_cells_contexts contexts = { mean, grid, CHANNELS };
-	const struct kvi_cells_rotation rotation = {
+	const struct kvi_rotation rotation = {
 		format,      PAIRS,    false,  turn,  angle_class,
 		params_mean, params_k, scales, HEADS, 2 * PAIRS,
 	};

@@ -413,8 +413,8 @@ static int right_contexts(const struct kvi_cell_kernels *ref, const struct kvi_c
 				((int16_t *)(void *)k.p)[channel] = (int16_t)of_k[j];
 			}
 		}
-	const struct kvi_cells_rotation rotation = {
-		.format = &case_formats[f16 ? CASE_F16 : CASE_BF16],
+	const struct kvi_rotation rotation = {
+		.fmt = &case_formats[f16 ? CASE_F16 : CASE_BF16],
 		.pairs = pairs,
 		.interleaved = interleaved,
 		.turn = (const uint32_t *)(const void *)turn.p,

@@ -90,23 +90,6 @@ static inline size_t kvi_cells_space(size_t n)
 	return 3 * n + 64;
 }
 
-/*
- * Rotating channels of heads (spec cells 2): 2 * pairs channels a head, pair i is (i, i + pairs),
- * or (2i, 2i + 1) when interleaved. turn: cosine in the low half and sine in the high half, in
- * 1/16384, and angle_class, `pairs` entries a token, the same for all heads. scales: as in
- * kvi_rotation. mean, k and the contexts of the next head follow head_channels further on.
- */
-struct kvi_cells_rotation {
-	const struct kvi_grid_format *format;
-	size_t pairs;
-	bool interleaved;
-	const uint32_t *turn;
-	const uint16_t *angle_class;
-	const int16_t *mean, *k;
-	const uint16_t *scales;
-	size_t heads, head_channels;
-};
-
 /* Kernels of codec cells, for formats of 16 bits; mantissa: 7 or 10 bits. */
 struct kvi_cell_kernels {
 	/* n elements; nothing is written behind them. False where the stream is not one that
@@ -118,44 +101,45 @@ struct kvi_cell_kernels {
 	                const struct kvi_cells_contexts *contexts, unsigned mantissa,
 	                struct kvi_cells_out *out);
 	/* Contexts of the rotating channels of n tokens, at most KVI_CELLS_TOKENS, which stand
-	 * `row` entries apart; those of other channels are left alone. */
-	void (*rotated)(const struct kvi_cells_rotation *rotation, size_t n, size_t row,
-	                int16_t *mean, uint16_t *grid);
+	 * `row` entries apart; those of other channels are left alone. rotation: that of the first
+	 * token, whose heads is not 0; turns of the next token follow `pairs` further on. */
+	void (*rotated)(const struct kvi_rotation *rotation, size_t n, size_t row, int16_t *mean,
+	                uint16_t *grid);
 };
 
 /* The kernels of portable C. */
 extern const struct kvi_cell_kernels kvi_scalar_cells;
 #if defined(KVI_AVX2)
 extern const struct kvi_cell_kernels kvi_avx2_cells;
-/* Reading of it; AVX-512 has the same, and the same writing. */
+/* kvi_avx2_cells.get, which AVX-512 without VBMI uses, too. */
 bool kvi_avx2_cells_get(const struct kvi_cells_in *in, const struct kvi_cells_contexts *contexts,
                         unsigned mantissa, uint16_t *elements);
-/* Writing of it. */
+/* kvi_avx2_cells.put, which it uses, too. */
 uint8_t *kvi_avx2_cells_put(const uint16_t *elements, size_t n,
                             const struct kvi_cells_contexts *contexts, unsigned mantissa,
                             struct kvi_cells_out *out);
-/* Rotation of it. */
-void kvi_avx2_cells_rotate(const struct kvi_cells_rotation *rotation, size_t n, size_t row,
-                           int16_t *mean, uint16_t *grid);
+/* kvi_avx2_cells.rotated. */
+void kvi_avx2_cells_rotate(const struct kvi_rotation *rotation, size_t n, size_t row, int16_t *mean,
+                           uint16_t *grid);
 #endif
 #if defined(KVI_AVX512)
 /* AVX-512 without VBMI: get and put of AVX2. */
 extern const struct kvi_cell_kernels kvi_avx512_cells;
-/* kvi_cell_kernels.rotated of it. */
-void kvi_avx512_cells_rotate(const struct kvi_cells_rotation *rotation, size_t n, size_t row,
+/* kvi_avx512_cells.rotated. */
+void kvi_avx512_cells_rotate(const struct kvi_rotation *rotation, size_t n, size_t row,
                              int16_t *mean, uint16_t *grid);
 /* AVX-512 with VBMI2 and BITALG. */
 extern const struct kvi_cell_kernels kvi_vbmi_cells;
 #endif
 #if defined(KVI_NEON)
 extern const struct kvi_cell_kernels kvi_neon_cells;
-/* kvi_cell_kernels.rotated of it. */
-void kvi_neon_cells_rotate(const struct kvi_cells_rotation *rotation, size_t n, size_t row,
-                           int16_t *mean, uint16_t *grid);
+/* kvi_avx512_cells.rotated. */
+void kvi_neon_cells_rotate(const struct kvi_rotation *rotation, size_t n, size_t row, int16_t *mean,
+                           uint16_t *grid);
 #endif
 
 /* kvi_cell_kernels.rotated in portable C. */
-void kvi_scalar_cells_rotate(const struct kvi_cells_rotation *rotation, size_t n, size_t row,
+void kvi_scalar_cells_rotate(const struct kvi_rotation *rotation, size_t n, size_t row,
                              int16_t *mean, uint16_t *grid);
 /* The context of a channel that does not rotate: its mean and class k of the parameters. */
 void kvi_cells_fixed_context(const struct kvi_grid_format *format, int mean, int k,

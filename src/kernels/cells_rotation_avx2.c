@@ -23,7 +23,7 @@ INLINE struct channel_pairs pairs_load(const void *from)
 }
 
 /* Pairs of channels of a head from pair i on. */
-INLINE struct channel_pairs channels_load(const struct kvi_cells_rotation *r, const int16_t *head,
+INLINE struct channel_pairs channels_load(const struct kvi_rotation *r, const int16_t *head,
                                           size_t i)
 {
 	if (r->interleaved)
@@ -31,7 +31,7 @@ INLINE struct channel_pairs channels_load(const struct kvi_cells_rotation *r, co
 	return (struct channel_pairs){ load(head + i), load(head + r->pairs + i) };
 }
 
-INLINE void channels_store(const struct kvi_cells_rotation *r, struct channel_pairs pairs, size_t i,
+INLINE void channels_store(const struct kvi_rotation *r, struct channel_pairs pairs, size_t i,
                            void *head)
 {
 	uint16_t *to = head;
@@ -114,8 +114,8 @@ INLINE vec looked_up(const uint16_t *table, const uint16_t at[HALF])
 }
 
 /* Contexts of pairs i to i + 15 of a head, whose first channel is `first`, of n tokens. */
-INLINE void rotate_pairs(const struct powers *c, const struct kvi_cells_rotation *r, size_t n,
-                         size_t row, size_t first, size_t i, int16_t *mean, uint16_t *grid)
+INLINE void rotate_pairs(const struct powers *c, const struct kvi_rotation *r, size_t n, size_t row,
+                         size_t first, size_t i, int16_t *mean, uint16_t *grid)
 {
 	const struct channel_pairs means = channels_load(r, r->mean + first, i);
 	const struct channel_pairs k = channels_load(r, r->k + first, i);
@@ -136,15 +136,15 @@ INLINE void rotate_pairs(const struct powers *c, const struct kvi_cells_rotation
 			w_add_limited(w_mul_rounded(means.b, cosine), w_mul_rounded(means.a, sine))
 		};
 		struct channel_pairs grids;
-		grids.a = make_contexts(c, r->format, &rotated.a, top, w_max(x, least));
-		grids.b = make_contexts(c, r->format, &rotated.b, top, w_max(y, least));
+		grids.a = make_contexts(c, r->fmt, &rotated.a, top, w_max(x, least));
+		grids.b = make_contexts(c, r->fmt, &rotated.b, top, w_max(y, least));
 		channels_store(r, rotated, i, mean + t * row + first);
 		channels_store(r, grids, i, grid + t * row + first);
 	}
 }
 
-void kvi_avx2_cells_rotate(const struct kvi_cells_rotation *rotation, size_t n, size_t row,
-                           int16_t *mean, uint16_t *grid)
+void kvi_avx2_cells_rotate(const struct kvi_rotation *rotation, size_t n, size_t row, int16_t *mean,
+                           uint16_t *grid)
 {
 	const struct powers two = powers_load();
 	const size_t pairs = rotation->pairs;

@@ -71,7 +71,7 @@ INLINE void store_pairs(void *to, struct word_pairs pairs, size_t n)
 
 /* n pairs of a head, from number `first` on. */
 struct pair_range {
-	const struct kvi_cells_rotation *rotation;
+	const struct kvi_rotation *rotation;
 	size_t first, n;
 };
 
@@ -280,7 +280,7 @@ INLINE void load_angles(const struct pair_range *range, size_t n, struct angles 
 INLINE void rotate_head(const struct pair_range *range, const struct angles *angles, size_t at,
                         size_t n, size_t row, int16_t *to_mean, uint16_t *to_grid)
 {
-	const struct constants c = constants_of(range->rotation->format);
+	const struct constants c = constants_of(range->rotation->fmt);
 	const struct word_pairs mean = load_channels(range, range->rotation->mean + at);
 	const struct word_pairs k = load_channels(range, range->rotation->k + at);
 	const vec top = _mm512_max_epi16(k.first, k.second);
@@ -307,7 +307,7 @@ INLINE void rotate_head(const struct pair_range *range, const struct angles *ang
 	}
 }
 
-void kvi_avx512_cells_rotate(const struct kvi_cells_rotation *rotation, size_t n, size_t row,
+void kvi_avx512_cells_rotate(const struct kvi_rotation *rotation, size_t n, size_t row,
                              int16_t *mean, uint16_t *grid)
 {
 	struct angles angles;

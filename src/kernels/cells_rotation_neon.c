@@ -15,15 +15,14 @@ enum { LANES = 8 }; /* of 16 bits in a vector */
 typedef int16x8x2_t channel_pairs;
 
 /* Pairs of channels of a head from pair i on. */
-INLINE channel_pairs channels_load(const struct kvi_cells_rotation *r, const int16_t *head,
-                                   size_t i)
+INLINE channel_pairs channels_load(const struct kvi_rotation *r, const int16_t *head, size_t i)
 {
 	if (r->interleaved)
 		return vld2q_s16(head + 2 * i);
 	return (channel_pairs){ { vld1q_s16(head + i), vld1q_s16(head + r->pairs + i) } };
 }
 
-INLINE void channels_store(const struct kvi_cells_rotation *r, channel_pairs pairs, size_t i,
+INLINE void channels_store(const struct kvi_rotation *r, channel_pairs pairs, size_t i,
                            int16_t *head)
 {
 	if (r->interleaved) {
@@ -86,8 +85,8 @@ INLINE int16x8_t looked_up(const uint16_t *table, uint16x8_t at)
 }
 
 /* Contexts of pairs i to i + 7 of a head, whose first channel is `first`, of n tokens. */
-INLINE void rotate_pairs(const struct kvi_cells_rotation *r, size_t n, size_t row, size_t first,
-                         size_t i, int16_t *mean, uint16_t *grid)
+INLINE void rotate_pairs(const struct kvi_rotation *r, size_t n, size_t row, size_t first, size_t i,
+                         int16_t *mean, uint16_t *grid)
 {
 	const channel_pairs from = channels_load(r, r->mean + first, i);
 	const channel_pairs k = channels_load(r, r->k + first, i);
@@ -111,15 +110,15 @@ INLINE void rotate_pairs(const struct kvi_cells_rotation *r, size_t n, size_t ro
 			                  vqaddq_s16(vqrdmulhq_s16(from.val[1], cosine),
 			                             vqrdmulhq_s16(from.val[0], sine)) } };
 		channel_pairs grids;
-		grids.val[0] = make_contexts(r->format, &means.val[0], top, vmaxq_s16(x, least));
-		grids.val[1] = make_contexts(r->format, &means.val[1], top, vmaxq_s16(y, least));
+		grids.val[0] = make_contexts(r->fmt, &means.val[0], top, vmaxq_s16(x, least));
+		grids.val[1] = make_contexts(r->fmt, &means.val[1], top, vmaxq_s16(y, least));
 		channels_store(r, means, i, mean + t * row + first);
 		channels_store(r, grids, i, (int16_t *)(grid + t * row + first));
 	}
 }
 
-void kvi_neon_cells_rotate(const struct kvi_cells_rotation *rotation, size_t n, size_t row,
-                           int16_t *mean, uint16_t *grid)
+void kvi_neon_cells_rotate(const struct kvi_rotation *rotation, size_t n, size_t row, int16_t *mean,
+                           uint16_t *grid)
 {
 	const size_t pairs = rotation->pairs;
 	if (pairs < LANES) {

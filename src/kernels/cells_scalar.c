@@ -258,7 +258,7 @@ INLINE int turned(int mean, int turn)
 }
 
 /* The contexts of channels a and b of a pair. */
-INLINE void rotate_pair(const struct kvi_cells_rotation *r, const size_t from[2], uint32_t turn,
+INLINE void rotate_pair(const struct kvi_rotation *r, const size_t from[2], uint32_t turn,
                         unsigned angle_class, const size_t to[2], int16_t *mean, uint16_t *grid)
 {
 	const int cosine = (int16_t)turn, sine = (int16_t)(turn >> 16);
@@ -267,13 +267,13 @@ INLINE void rotate_pair(const struct kvi_cells_rotation *r, const size_t from[2]
 	const int apart = k_a - k_b, row = 32 + (apart < -32 ? -32 : apart > 32 ? 32 : apart);
 	const unsigned scales = r->scales[64 * row + (int)angle_class];
 	const int x = k_b + (int8_t)scales, y = k_b + (int8_t)(scales >> 8), least = top - 16;
-	make_context(r->format, saturated(turned(mean_a, cosine) - turned(mean_b, sine)), top >> 2,
+	make_context(r->fmt, saturated(turned(mean_a, cosine) - turned(mean_b, sine)), top >> 2,
 	             x < least ? least : x, mean + to[0], grid + to[0]);
-	make_context(r->format, saturated(turned(mean_b, cosine) + turned(mean_a, sine)), top >> 2,
+	make_context(r->fmt, saturated(turned(mean_b, cosine) + turned(mean_a, sine)), top >> 2,
 	             y < least ? least : y, mean + to[1], grid + to[1]);
 }
 
-void kvi_scalar_cells_rotate(const struct kvi_cells_rotation *rotation, size_t n, size_t row,
+void kvi_scalar_cells_rotate(const struct kvi_rotation *rotation, size_t n, size_t row,
                              int16_t *mean, uint16_t *grid)
 {
 	const size_t first = rotation->interleaved ? 2 : 1;

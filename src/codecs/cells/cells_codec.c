@@ -11,7 +11,6 @@
 #include "codecs/planes.h"
 #include "codecs/stream_work.h"
 #include "kernels/cells.h"
-#include "numeric/rope_angles.h"
 
 enum {
 	CODE_BITS = 4,
@@ -35,7 +34,7 @@ struct contexts {
 	const struct kvi_grid_params *params;
 	const struct kvi_grid_format *format;
 	const struct kvi_token_turns *turns; /* NULL: no channel rotates */
-	const uint16_t *scales;
+	const struct kvi_coder_tables *tables;
 	struct context_rows all;   /* of all elements, or of the channels where none rotates */
 	struct context_rows fixed; /* with turns: of all channels, of which some do not rotate */
 	struct context_rows spare; /* with turns: all channels of a token, for each stream */
@@ -91,7 +90,7 @@ static kvarc_ret contexts_open(struct contexts *contexts, struct kvi_coder *code
 		                       .job = job,
 		                       .params = kvi_grid_params_of(job->params),
 		                       .format = &kvi_float_format(chunk->dtype)->grid,
-		                       .scales = coder->tables->scale_pairs };
+		                       .tables = coder->tables };
 	const bool rotates = contexts->params->common.rotates;
 	const size_t n = rotates ? kvi_mask_elements(mask) : mask->channels;
 	const size_t fixed = (rotates ? 1 + KVI_STREAMS_MAX : 1) * mask->C;
@@ -119,18 +118,9 @@ static void rotate_tokens(const struct contexts *contexts, size_t t, size_t n,
 	const struct kvi_chunk *chunk = contexts->job->chunk;
 	const size_t C = contexts->job->mask.C, channels = chunk->head_channels,
 		     rotary = chunk->rope->rotary, rest = channels - rotary;
-	const struct kvi_cells_rotation rotation = {
-		.format = contexts->format,
-		.pairs = rotary / 2,
-		.interleaved = chunk->rope->pairing == KVARC_ROPE_INTERLEAVED,
-		.turn = contexts->turns->turn + t * contexts->turns->pairs,
-		.angle_class = contexts->turns->angle_class + t * contexts->turns->pairs,
-		.mean = contexts->params->mean,
-		.k = contexts->params->k,
-		.scales = contexts->scales,
-		.heads = chunk->heads,
-		.head_channels = channels,
-	};
+	const struct kvi_rotation rotation = kvi_grid_rotation(contexts->tables, contexts->params,
+	                                                       contexts->format, chunk->rope,
+	                                                       contexts->turns, t);
 	contexts->kernels->rotated(&rotation, n, C, to->mean, to->grid);
 	for (size_t i = 0; rest && i < n; i++)
 		for (size_t at = rotary; at < C; at += channels) {

@@ -84,26 +84,6 @@ static uint32_t *fixed(struct kvi_coder *coder, const struct kvi_coder_job *job,
 	return channels;
 }
 
-/* The kernels' rotation of the contexts of token t. */
-static struct kvi_rotation rotation_at(const struct kvi_coder *coder,
-                                       const struct kvi_grid_params *params,
-                                       const struct kvi_grid_format *fmt, const kvarc_rope *rope,
-                                       const struct kvi_token_turns *turns, size_t t)
-{
-	return (struct kvi_rotation){
-		.fmt = fmt,
-		.pairs = rope->rotary / 2,
-		.interleaved = rope->pairing == KVARC_ROPE_INTERLEAVED,
-		.turn = turns->turn + t * turns->pairs,
-		.angle_class = turns->angle_class + t * turns->pairs,
-		.scales = coder->tables->scale_pairs,
-		.mean = params->mean,
-		.k = params->k,
-		.heads = params->common.heads,
-		.head_channels = params->common.head_channels,
-	};
-}
-
 /* Finishes the contexts of a token: moves the rotated ones where fmt->whole, and sets the
  * others. */
 static void finish_row(const struct kvi_grid_params *params, const struct kvi_grid_format *fmt,
@@ -122,7 +102,7 @@ void kvi_grid_rotate_row(const struct kvi_coder *coder, const struct kvi_grid_pa
                          const struct kvi_grid_format *fmt, const kvarc_rope *rope,
                          const struct kvi_token_turns *turns, size_t t, uint32_t *ctx)
 {
-	const struct kvi_rotation r = rotation_at(coder, params, fmt, rope, turns, t);
+	const struct kvi_rotation r = kvi_grid_rotation(coder->tables, params, fmt, rope, turns, t);
 	coder->kernels->coding.rotated_contexts(ctx, &r);
 	finish_row(params, fmt, rope, ctx);
 }
@@ -147,8 +127,8 @@ static void rotate_rows(const struct kvi_grid_contexts *contexts, size_t t, size
 {
 	const kvarc_rope *rope = contexts->job->chunk->rope;
 	const size_t row = contexts->job->mask.channels;
-	const struct kvi_rotation r = rotation_at(contexts->coder, contexts->p, contexts->fmt, rope,
-	                                          contexts->turns, t);
+	const struct kvi_rotation r = kvi_grid_rotation(contexts->coder->tables, contexts->p,
+	                                                contexts->fmt, rope, contexts->turns, t);
 	const struct kvi_rotated tokens = { n, row, contexts->turns->stride,
 		                            contexts->turns->by_pair + t };
 	contexts->coder->kernels->coding.rotated_tokens(ctx, &r, &tokens);

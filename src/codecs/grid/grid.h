@@ -4,6 +4,7 @@
 #define KVI_GRID_H
 
 #include "codecs/coder.h"
+#include "numeric/rope_angles.h"
 
 /* Parameters of the codecs grid and near: arrays of C entries. */
 struct kvi_grid_params {
@@ -84,6 +85,26 @@ kvarc_ret kvi_grid_token_job(struct kvi_coder *coder, const struct kvi_coder_job
                              const struct kvi_grid_params *params,
                              const struct kvi_grid_format *fmt, struct kvi_grid_job *grid_job);
 
+/* The kernels' rotation of the contexts of token t, of those that have turns under a rope. */
+static inline struct kvi_rotation kvi_grid_rotation(const struct kvi_coder_tables *tables,
+                                                    const struct kvi_grid_params *params,
+                                                    const struct kvi_grid_format *fmt,
+                                                    const kvarc_rope *rope,
+                                                    const struct kvi_token_turns *turns, size_t t)
+{
+	return (struct kvi_rotation){
+		.fmt = fmt,
+		.pairs = rope->rotary / 2,
+		.interleaved = rope->pairing == KVARC_ROPE_INTERLEAVED,
+		.turn = turns->turn + t * turns->pairs,
+		.angle_class = turns->angle_class + t * turns->pairs,
+		.scales = tables->scale_pairs,
+		.mean = params->mean,
+		.k = params->k,
+		.heads = params->common.heads,
+		.head_channels = params->common.head_channels,
+	};
+}
 /* Contexts of all channels of token t of those that have turns under a rope; coder: its kernels and
  * tables are read. */
 void kvi_grid_rotate_row(const struct kvi_coder *coder, const struct kvi_grid_params *params,
