@@ -141,13 +141,7 @@ static void seal_frame(struct seal *s, const uint8_t *in, size_t n)
 		encrypt_frame(s, pay);
 		return;
 	}
-	/* the check covers header, offset, payload and padding */
-	uint8_t head[HEAD + 8];
-	memcpy(head, p, HEAD);
-	memcpy(head + HEAD, offset, 8);
-	struct kvi_h128 h = kvi_h128_2(head, sizeof head, p + HEAD, padded);
-	kvi_store64(p + HEAD + padded, h.lo);
-	kvi_store64(p + HEAD + padded + 8, h.hi);
+	kvi_frame_close(p, s->n, (uint32_t)pay);
 	s->n += HEAD + padded + CHECK;
 	s->sequence++;
 }

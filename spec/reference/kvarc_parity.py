@@ -5,7 +5,7 @@ nothing of the other frames.
 
 import struct
 
-from xxh3 import h64, h128
+from xxh3 import frame_check, h64, h128
 
 PARITY, LIMIT = 13, 1 << 28
 
@@ -78,7 +78,8 @@ def frame_at(data, at):
     size, check = struct.unpack("<12xI12xI", header)
     end = at + 32 + (size + 15) // 16 * 16
     if h64(header[:28] + place) & 0xFFFFFFFF != check or size > LIMIT \
-            or h128(header + place + data[at + 32:end]) != data[end:end + 16]:
+            or frame_check(header, place, data[at + 32:end]) \
+            != data[end:end + 16]:
         return None
     return header, data[at + 32:at + 32 + size]
 
@@ -169,7 +170,7 @@ def with_rows(data, group):
         header += struct.pack("<I", h64(header + place) & 0xFFFFFFFF)
         body = any_row.payload[:2] + struct.pack("<H", r) \
             + any_row.payload[4:16 + 32 * k] + row
-        body += h128(header + place + body)
+        body += frame_check(header, place, body)
         out += bytes(max(at + any_row.size - len(out), 0))
         out[at:at + any_row.size] = header + body
     return bytes(out) if len(group) < rows else None

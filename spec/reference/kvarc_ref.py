@@ -46,7 +46,7 @@ from kvarc_parity import repair  # noqa: E402
 from kvarc_predict import Predictors  # noqa: E402
 from kvarc_profile import read_profile  # noqa: E402
 from kvarc_store import StoreReader, folder_store  # noqa: E402
-from xxh3 import h64, h128, h128_hex, xxh3_64  # noqa: E402
+from xxh3 import frame_check, h64, h128_hex, xxh3_64  # noqa: E402
 
 MAGIC = bytes([0x89]) + b"KVA\r\n\x1a\n"
 LIMIT = 1 << 28
@@ -137,7 +137,7 @@ def read_frames(data, file_id):
         demand(end <= len(data), "the file ends inside a frame")
         body = data[at + 32:end - 16]
         check = data[end - 16:end]
-        demand(h128(header + place + body) == check,
+        demand(frame_check(header, place, body) == check,
                "damaged frame at offset %d" % at)
         demand(not any(body[payload_bytes:]), "padding of a frame")
         yield Record(offset=at, type=kind, flags=flags, sequence=number,

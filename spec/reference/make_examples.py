@@ -230,7 +230,7 @@ def frame(d, f, name):
     assert d.at == start + 32 + payload, name
     if payload % 16:
         d.field(-payload % 16, "padding")
-    d.field(16, "check: H128 of the frame and its offset")
+    d.field(16, "check: H128 of header, offset, front and H128( rest )")
     return d.block("Frame %d: %s [3, %s]" % (f.sequence, name, section), text)
 
 

@@ -200,6 +200,11 @@ def h128(data):
     return struct.pack("<QQ", *_h128(data))
 
 
+def frame_check(header, place, body):
+    """3.1: of a frame; place: its offset, 8 bytes; body: payload, padding."""
+    return h128(header + place + body[:48] + h128(body[48:]))
+
+
 def h128_hex(data):
     low, high = _h128(data)
     return "%016x%016x" % (high, low)

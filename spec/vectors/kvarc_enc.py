@@ -17,7 +17,7 @@ from enc_codecs import Payload, chunk_payload  # noqa: E402
 from enc_layers import layers_payload  # noqa: E402
 from enc_fields import (  # noqa: E402
     SIZE, pack_elements, packed, string, varint, zigzag, zstd_frame)
-from xxh3 import h64, h128, h128_hex  # noqa: E402
+from xxh3 import frame_check, h64, h128, h128_hex  # noqa: E402
 
 KEY, VALUE = 0, 1
 NAMES = {1: "GEOMETRY", 2: "IDENTITY", 3: "RESTORE", 4: "BLOB", 5: "PARAMS",
@@ -163,7 +163,7 @@ class Writer:
                                      ^ edit.get("header_check", 0))
                               & 0xFFFFFFFF)
         body = payload + edit.get("padding", b"\0") * (-len(payload) % 16)
-        check = h128(header + place + body)
+        check = frame_check(header, place, body)
         if "check" in edit:
             check = bytes([check[0] ^ edit["check"]]) + check[1:]
         self.out += header + body + check

@@ -99,10 +99,17 @@ kvarc_ret kvi_frame_head_check(const struct kvi_frame_head *head)
 struct kvi_h128 kvi_frame_check(const uint8_t head[KVI_FRAME_HEAD_BYTES], uint64_t offset,
                                 const uint8_t *padded, size_t padded_bytes)
 {
-	uint8_t b[KVI_FRAME_HEAD_BYTES + 8];
+	enum { OFFSET_BYTES = 8, HASH_BYTES = 16 };
+	const size_t front = padded_bytes < KVI_FRAME_FRONT_BYTES ? padded_bytes
+	                                                          : KVI_FRAME_FRONT_BYTES;
+	uint8_t b[KVI_FRAME_HEAD_BYTES + OFFSET_BYTES + KVI_FRAME_FRONT_BYTES + HASH_BYTES];
+	uint8_t *p = b + KVI_FRAME_HEAD_BYTES;
 	memcpy(b, head, KVI_FRAME_HEAD_BYTES);
-	kvi_store64(b + KVI_FRAME_HEAD_BYTES, offset);
-	return kvi_h128_2(b, sizeof b, padded, padded_bytes);
+	kvi_store64(p, offset);
+	memcpy(p + OFFSET_BYTES, padded, front);
+	p += OFFSET_BYTES + front;
+	kvi_store_h128(p, kvi_h128(padded + front, padded_bytes - front));
+	return kvi_h128(b, (size_t)(p + HASH_BYTES - b));
 }
 
 void kvi_frame_close(uint8_t *frame, uint64_t offset, uint32_t payload_bytes)

@@ -30,9 +30,11 @@ enum {
 	KVI_FRAME_STOREREF = 15,
 	KVI_FRAME_KEY = 16
 };
-/* Sizes of a frame header and of the check behind a payload, the critical flag, alignment. */
+/* Sizes of a frame header, of the front of a payload, which is hashed with the header, and of the
+ * check behind a payload; the critical flag, alignment. */
 enum {
 	KVI_FRAME_HEAD_BYTES = 32,
+	KVI_FRAME_FRONT_BYTES = 48,
 	KVI_FRAME_CHECK_BYTES = 16,
 	KVI_FRAME_CRITICAL = 1,
 	KVI_FRAME_ALIGN = 16
