@@ -6,7 +6,8 @@
 #ifndef KVARC_GEOMETRY_H
 #define KVARC_GEOMETRY_H
 
-/* Types of elements. */
+/* Types of elements. Other numbers are of later versions, and their size follows from the number:
+ * 1 byte from 8 on, 2 bytes from 64 on, 4 bytes from 128 to 191. */
 typedef enum kvarc_dtype {
 	KVARC_BYTES = 0,
 	KVARC_F32 = 1,
@@ -18,7 +19,7 @@ typedef enum kvarc_dtype {
 	KVARC_U8 = 7
 } kvarc_dtype;
 
-/* Kind of values that a tensor holds. */
+/* Kind of values that a tensor holds. Other numbers are of later versions: as KVARC_OPAQUE. */
 typedef enum kvarc_kind {
 	KVARC_KEY = 0,
 	KVARC_VALUE = 1,
@@ -32,7 +33,8 @@ typedef enum kvarc_kind {
 	KVARC_OPAQUE = 9
 } kvarc_kind;
 
-/* The tensor itself, or one plane of a ggml block type. */
+/* The tensor itself, or what belongs to another one: a plane of a ggml block type, or scales. Other
+ * numbers are of later versions. */
 typedef enum kvarc_role {
 	KVARC_WHOLE = 0,
 	KVARC_SCALE = 1,
@@ -41,7 +43,7 @@ typedef enum kvarc_role {
 	KVARC_HIGH_BITS = 4
 } kvarc_role;
 
-/* Kind of tokens that a track has. */
+/* Kind of tokens that a track has. Other numbers are of later versions: as KVARC_TRACK_OTHER. */
 typedef enum kvarc_track_kind {
 	KVARC_TRACK_SELF = 0,
 	KVARC_TRACK_WINDOW = 1,
@@ -86,8 +88,12 @@ typedef struct kvarc_tensor {
 	uint32_t track;
 	uint32_t rope;                    /* 0 none, else 1 + index into ropes */
 	uint32_t first_head, total_heads; /* shard; total_heads 0: heads */
-	const char *name;                 /* may be NULL */
-	uint64_t reserved[2];             /* zero */
+	/* Index of the tensor that this one belongs to, as scales do, and 1; 0: none. The other is
+	 * on the same track and belongs to none. Its column c (head * channels + channel) goes with
+	 * this tensor's column c / group; 0 where belongs_to is 0. */
+	uint32_t belongs_to, group;
+	const char *name;     /* may be NULL */
+	uint64_t reserved[2]; /* zero */
 } kvarc_tensor;
 
 /* The tensors of a cache, the tracks (token axes) that they are on, and their RoPEs. */
@@ -99,11 +105,11 @@ typedef struct kvarc_geometry {
 	uint64_t reserved[2]; /* zero */
 } kvarc_geometry;
 
-/* Bytes of one element, 0 for an unknown dtype. */
+/* Bytes of one element; 0: no version 1 has the dtype. */
 KVARC_API size_t kvarc_dtype_bytes(unsigned dtype);
-/* "bf16"; NULL for an unknown dtype. Static storage. */
+/* "bf16"; "unknown-70" for one of later versions; NULL above 255. Static storage. */
 KVARC_API const char *kvarc_dtype_name(unsigned dtype);
-/* "key"; NULL for an unknown kind. Static storage. */
+/* "key"; "unknown-70" for one of later versions; NULL above 255. Static storage. */
 KVARC_API const char *kvarc_kind_name(unsigned kind);
 
 #endif

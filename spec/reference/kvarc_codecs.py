@@ -17,7 +17,8 @@ TABLES = os.path.join(os.path.dirname(os.path.abspath(__file__)),
 # kvarc-format.md 4.1: element bytes; sign, exponent, mantissa bits; bias.
 BYTES, F32, F16, BF16, E4M3, E5M2, I8, U8 = range(8)
 DTYPE_NAMES = ["bytes", "f32", "f16", "bf16", "e4m3", "e5m2", "i8", "u8"]
-ELEMENT_BYTES = [1, 4, 2, 2, 1, 1, 1, 1]
+# 4.1: of dtypes that are not listed, by their number
+ELEMENT_BYTES = [1, 4, 2, 2, 1, 1, 1, 1] + [1] * 56 + [2] * 64 + [4] * 64
 FLOAT = {F32: (8, 23, 127), F16: (5, 10, 15), BF16: (8, 7, 127),
          E4M3: (4, 3, 7), E5M2: (5, 2, 15)}
 
@@ -104,8 +105,16 @@ class Cursor:
         return text
 
     def end(self):
-        # 1.7 "No bytes follow the last field of a frame's content."
         demand(not self.left(), "bytes follow the last field")
+
+    def extensions(self):
+        """1.9: extension fields up to the end, in ascending order."""
+        least = 0
+        while self.left():
+            number = self.varint()
+            demand(number >= least, "the order of extension fields")
+            self.take(self.varint())
+            least = number + 1
 
 
 # --------------------------------------------------------------- Zstandard
@@ -427,8 +436,9 @@ class Params:
 
     def __init__(self, cursor, codec, tensor, heads, rope):
         columns = heads * tensor.channels
-        floating = tensor.dtype in FLOAT
-        demand(floating == (codec != 6), "the codec does not suit the dtype")
+        suits = tensor.dtype in FLOAT if codec != 6 else \
+            tensor.dtype not in FLOAT and ELEMENT_BYTES[tensor.dtype] == 1
+        demand(suits, "the codec does not suit the dtype")
         self.codec, self.rotate = codec, False
         if codec == 6:      # bytes.md
             self.table = table_group(cursor, 257, columns)

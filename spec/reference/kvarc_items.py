@@ -11,11 +11,9 @@ class Item:
         cursor = Cursor(content)
         self.kind, self.name = cursor.u16(), cursor.string()
         self.bytes, self.blob = cursor.varint(), b""
-        demand(1 <= self.kind <= 8 or self.kind == 255,
-               "item kind %d" % self.kind, "unsupported")
         self.pieces = [Piece(cursor, geometry)
                        for _ in range(cursor.varint())]
-        cursor.end()
+        cursor.extensions()
         demand(sum(p.bytes for p in self.pieces) == self.bytes,
                "the pieces of an item do not add up")
         self.literals = sum(p.bytes for p in self.pieces if p.type == 0)

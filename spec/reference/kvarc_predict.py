@@ -47,10 +47,11 @@ class Predictors:
     def on_predictor(self, f):
         cursor = Cursor(f.content)
         kind = cursor.u8()
-        demand(kind <= 2, "predictor kind %d" % kind, "unsupported")
         self.last = f.sequence
         parameters = Cursor(cursor.take(cursor.varint()))
-        cursor.end()
+        cursor.extensions()
+        if kind > 2:
+            return              # of a later version: what names it is not read
         if kind:
             p = (sessions.Predictor if kind == 2 else ProfilePredictor)(
                 parameters)

@@ -178,8 +178,6 @@ def read_tracks(cursor):
     demand(n >= 1, "there is no track")
     for _ in range(n):
         kind = cursor.u8()
-        demand(kind <= 3 or kind == 255, "track kind %d" % kind,
-               "unsupported")
         tracks.append(Record(kind=kind, window=cursor.varint(2 ** 32 - 1),
                              label=cursor.string(), segments=[]))
     return tracks
@@ -188,9 +186,8 @@ def read_tracks(cursor):
 def read_tensor(cursor, tracks, ropes):
     t = Record(layer=cursor.varint(65535), kind=cursor.u8(),
                role=cursor.u8(), dtype=cursor.u8())
-    for value, most, what in ((t.kind, 9, "kind"), (t.role, 4, "role"),
-                              (t.dtype, 7, "dtype")):
-        demand(value <= most, "tensor %s %d" % (what, value), "unsupported")
+    demand(t.dtype < len(codecs.ELEMENT_BYTES), "dtype %d" % t.dtype,
+           "unsupported")
     n_axes = cursor.u8()
     demand(1 <= n_axes <= 8, "number of axes")
     axes = [(cursor.u8(), cursor.varint()) for _ in range(n_axes)]
@@ -211,6 +208,8 @@ def read_tensor(cursor, tracks, ropes):
     demand(cursor.u8() < 4, "reserved flags of a tensor")
     t.source_type = cursor.u16()
     demand(t.source_type == 0 or t.source_type >= 256, "a source type")
+    t.of = cursor.varint()      # what it belongs to
+    t.group = cursor.varint() if t.of else None
     t.name = cursor.string()
     return t
 
@@ -221,10 +220,17 @@ def read_geometry(content):
     tracks = read_tracks(cursor)
     tensors = [read_tensor(cursor, tracks, ropes)
                for _ in range(cursor.varint(65536))]
-    for _ in range(cursor.varint()):
-        cursor.varint()     # "unknown ids are skipped"
-        cursor.take(cursor.varint())
-    cursor.end()
+    for t in tensors:
+        if t.of:
+            demand(t.of <= len(tensors), "what a tensor belongs to")
+            of = tensors[t.of - 1]
+            demand(of is not t and not of.of and of.track == t.track,
+                   "what a tensor belongs to")
+            demand(1 <= t.group <= 1 << 20, "the group of a tensor")
+            width = of.heads * of.channels
+            demand(t.heads * t.channels == -(-width // t.group),
+                   "the groups of a tensor")
+    cursor.extensions()
     return Record(ropes=ropes, tracks=tracks, tensors=tensors,
                   content=content)
 
@@ -270,9 +276,9 @@ def read_segment(content, tracks):
     s.ids = cursor.numbers("i", s.n) if flags & 3 == 1 else None
     s.coded = flags & 3 == 3
     if s.coded:                 # codecs/tokens.md 1
-        s.check, s.code = cursor.u64(), cursor.rest()
-        demand(len(s.code) <= 6 * s.n + 8, "the code of token ids")
-    cursor.end()
+        s.check = cursor.u64()
+        s.code = cursor.take(cursor.varint(6 * s.n + 8))
+    cursor.extensions()
     return s
 
 
@@ -431,11 +437,13 @@ class Archive:
     def on_chunk(self, f):
         demand(len(f.payload) >= 48, "a CHUNK is too short")
         (tensor, first, heads, segment, params, codec, b, n, t0, raw_check,
-         section_bytes, reserved) = struct.unpack("<IHHQQBBHIQII",
-                                                  f.payload[:48])
-        payload = f.payload[48:]
+         section_bytes, extension_bytes) = struct.unpack(
+             "<IHHQQBBHIQII", f.payload[:48])
+        end = len(f.payload) - extension_bytes
+        demand(end >= 48, "the extension fields of a CHUNK")
+        Cursor(f.payload[end:]).extensions()
+        payload = f.payload[48:end]
         cut = codecs.Cut(b, section_bytes)
-        demand(reserved == 0, "a reserved field of a CHUNK")
         t = self.heads_of(tensor, first, heads)
         demand(segment == self.open_segment, "a CHUNK of another segment")
         s = self.segments[segment]
@@ -546,7 +554,7 @@ class Archive:
                                      cursor.string()))
             self.number, self.set_closed = f.number, True
             self.finish_items()
-        cursor.end()
+        cursor.extensions()
         self.last_commit = f.offset
 
     def on_index(self, f):
@@ -563,7 +571,7 @@ class Archive:
             demand((offset, sequence) == (listed.offset, listed.sequence),
                    "an offset in an INDEX")
             self.index_entry(cursor, listed)
-        cursor.end()
+        cursor.extensions()
         self.listed = []
         self.last_index = f.offset
 
@@ -621,6 +629,11 @@ def digest(archive):
     return "".join(lines)
 
 
+def dtype_name(dtype):
+    return codecs.DTYPE_NAMES[dtype] if dtype < len(codecs.DTYPE_NAMES) \
+        else "unknown-%d" % dtype
+
+
 def info(archive):
     g = archive.geometry
 
@@ -644,7 +657,7 @@ def info(archive):
                     "label": text(t.label), "tokens": tokens(t),
                     "chain": chain_text(t)} for t in g.tracks],
         "tensors": [{"name": text(t.name), "layer": t.layer, "kind": t.kind,
-                     "role": t.role, "dtype": codecs.DTYPE_NAMES[t.dtype],
+                     "role": t.role, "dtype": dtype_name(t.dtype),
                      "heads": t.heads, "channels": t.channels,
                      "track": t.track} for t in g.tensors],
         "checkpoints": [{"number": n, "time": t, "label": text(label)}

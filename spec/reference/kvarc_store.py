@@ -78,7 +78,7 @@ class StoreReader:
                 1, "flags of a STOREREF")
             segments.append((n, cursor.varint(), cursor.take(16),
                              cursor.take(16) if chained else None))
-        cursor.end()
+        cursor.extensions()
         width = sum(t.heads * t.channels * ELEMENT_BYTES[t.dtype]
                     for t in archive.geometry.tensors if t.track == number)
         for n, size, _, _ in segments:

@@ -101,8 +101,8 @@ def geometry(d):
         d.varint(name)
     d.field(1, "flags", "B")
     d.field(2, "source_type", "H")
+    d.varint("of: it belongs to no other tensor")
     d.varint("name: length")
-    d.varint("n_extensions")
 
 
 def params(d):
@@ -230,7 +230,7 @@ def frame(d, f, name):
     assert d.at == start + 32 + payload, name
     if payload % 16:
         d.field(-payload % 16, "padding")
-    d.field(16, "check: H128 of header, offset, front and H128( rest )")
+    d.field(16, "check: of header, offset, front and rest")
     return d.block("Frame %d: %s [3, %s]" % (f.sequence, name, section), text)
 
 

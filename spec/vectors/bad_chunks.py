@@ -219,7 +219,7 @@ plane_edit("plane-method", "plane method 3", poke(-32, 3), "unsupported")
 
 chunk("stream-size", "streams of 256 tokens, number 4", 25, 4)
 chunk("one-stream-size", "one stream of 32 tokens", 25, 0)
-chunk("reserved", "a reserved field of the chunk header", 44, 1)
+chunk("extension", "an extension field of one byte", 44, 1)
 chunk("section-short", "section_bytes one too few", 40, 6)
 chunk("section-long", "section_bytes one too many", 40, 8)
 chunk("section-huge", "section_bytes of 2^32 - 1", 40, b"\xff" * 4)

@@ -9,8 +9,13 @@ from enc_fields import Random
 from good_tokens import worded
 
 # Content of the SEGMENT: track, t0, n, flags, runs, first, count; then the
-# check (8) and the code.
-FLAGS, CHECK, CODE = 3, 7, 15
+# check (8), code_bytes (1) and the code.
+FLAGS, CHECK, SIZE, CODE = 3, 7, 15, 16
+
+
+def code_of(content, code_bytes):
+    """The content with another code."""
+    return content[:SIZE] + bytes([len(code_bytes)]) + code_bytes
 
 
 def vector(name, text, answer="data", edits=None, change=None, data=None,
@@ -40,16 +45,18 @@ code("flags-4", "a reserved flag of a SEGMENT with ids that are coded",
      poke(FLAGS, 7))
 code("no-check", "a SEGMENT that ends in the check", lambda c: c[:CHECK + 7])
 code("long", "a code of 27 bytes for 3 ids",
-     lambda c: c[:CODE] + bytes(26) + b"\1")
+     lambda c: code_of(c, bytes(26) + b"\1"))
 code("after", "a byte after the code that is not needed", lambda c:
-     c[:CODE] + (c[CODE:] + bytes(26))[:25] + b"\1")
-code("zero", "a code that ends with a byte 0", lambda c: c + b"\0")
+     code_of(c, (c[CODE:] + bytes(26))[:25] + b"\1"))
+code("zero", "a code that ends with a byte 0", lambda c: code_of(
+    c, c[CODE:] + b"\0"))
 code("check", "another check of the ids", lambda c: poke(
     CHECK, c[CHECK] ^ 1)(c), "predictor")
 code("bit", "another bit in the code", lambda c: poke(
     CODE, c[CODE] ^ 1)(c), "predictor")
-code("empty", "no code where there was one", lambda c: c[:CODE], "predictor",
-     1)
+code("empty", "no code where there was one", lambda c: code_of(c, b""),
+     "predictor", 1)
+code("cut", "a code that is shorter than its code_bytes", lambda c: c[:-1])
 
 
 def plain(s, n):

@@ -23,6 +23,8 @@ VERIFIER = [
     r"profile-critical", r"(commit|footer)-decoded-bytes",
     r"order-(two-geometries|value-first|chunk-twice|no-commit|params-late)",
     r"order-(chunk-after-commit|restore-.*|blob-early)",
+    # 1.9, 4: extension fields, what belongs to what
+    r"(chunk-)?extensions-(cut|order|twice|number|of)(-.*)?", r"belongs-.*",
     # 4 to 6: fields that decoding does not need
     r"geometry-(ropes-65|window|shard|total-heads.*|source-type|layer)",
     r"identity-.*", r"chain-.*", r"segment-(t0|run-empty|run-not-maximal)",

@@ -12,6 +12,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
 BYTES, F32, F16, BF16, E4M3, E5M2, I8, U8 = range(8)
 CODE = {BYTES: "B", F32: "I", F16: "H", BF16: "H", E4M3: "B", E5M2: "B",
         I8: "B", U8: "B"}
+# Of later versions.
+LATER_1, LATER_2, LATER_4 = 8, 127, 128
+CODE.update({LATER_1: "B", LATER_2: "H", LATER_4: "I"})
 SIZE = {d: struct.calcsize(c) for d, c in CODE.items()}
 EXPONENT_BITS = {F32: 8, F16: 5, BF16: 8, E4M3: 4, E5M2: 5}
 MANTISSA_BITS = {F32: 23, F16: 10, BF16: 7, E4M3: 3, E5M2: 2}

@@ -330,14 +330,14 @@ def _():
     return w
 
 
-@vector("metadata", "extension TLVs, IDENTITY that overrides, PREDICTOR of "
+@vector("metadata", "extension fields, IDENTITY that overrides, PREDICTOR of "
         "kind 0, bytes that are not UTF-8, Q8_0 planes, a state track")
 def _():
     w = Writer()
     w.geometry([], [(3, 0, b"\xff\xfe")],
                [tensor(0, 6, F16, 1, 1, role=1, source_type=0x108),
                 tensor(0, 6, I8, 1, 32, role=3, source_type=0x108)],
-               extensions=[(1, b""), (2 ** 53 - 1, b"later"), (1, b"again")])
+               extensions=[(1, b""), (2, b"again"), (2 ** 53 - 1, b"later")])
     w.identity([("engine", "a"), ("model", "b")])
     w.frame("PREDICTOR", b"\0\0")
     w.identity([("", ""), ("engine", "c")])

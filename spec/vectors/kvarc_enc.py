@@ -55,11 +55,17 @@ def geometry_content(ropes, tracks, tensors, extensions=()):
         out += varint(t["track"]) + varint(t["rope"])
         out += varint(t["first_head"]) + varint(t["total_heads"])
         out += bytes([t["flags"]])
-        out += struct.pack("<H", t["source_type"]) + string(t["name"])
-    out += varint(len(extensions))
-    for number, data in extensions:
-        out += varint(number) + varint(len(data)) + data
-    return out
+        out += struct.pack("<H", t["source_type"])
+        out += varint(t.get("of", 0))
+        out += varint(t["group"]) if t.get("of") else b""
+        out += string(t["name"])
+    return out + fields(extensions)
+
+
+def fields(extensions):
+    """1.9: pairs of number and bytes."""
+    return b"".join(varint(number) + varint(len(data)) + data
+                    for number, data in extensions)
 
 
 def runs_of(positions):
@@ -257,7 +263,8 @@ class Writer:
             "<%di" % len(words), *words)
         content = varint(track) + varint(t0) + varint(n) \
             + bytes([(ids is not None) | 2 * bool(coded) | 4 * bool(chain)]) \
-            + runs + (chain or b"") + (coded or words)
+            + runs + (chain or b"") + (coded[:8] + varint(len(coded) - 8)
+                                       + coded[8:] if coded else words)
         self.tokens[track] = t0 + n
         self.current = (track, t0, n, positions)
         self.current_sequence = self.frame(

@@ -38,6 +38,7 @@ import good_lossy  # noqa: E402
 import good_sessions  # noqa: E402
 import good_tokens  # noqa: E402
 import good_transformer  # noqa: E402
+import later_vectors  # noqa: E402
 import layer_vectors  # noqa: E402
 import limit_vectors  # noqa: E402
 import near_vectors  # noqa: E402
@@ -127,6 +128,7 @@ def all_files():
 
     for name, text, make in (good_container.VECTORS + good_sessions.VECTORS
                              + good_codecs.VECTORS
+                             + later_vectors.GOOD
                              + layer_vectors.VECTORS
                              + cells_vectors.VECTORS
                              + good_linear.VECTORS

@@ -26,7 +26,7 @@ RULES = {
     ],
     "1.7": [
         "bad-superblock-reserved bad-frame-flags bad-frame-padding "
-        "bad-segment-flags bad-chunk-reserved bad-chunk-mask-flags "
+        "bad-segment-flags bad-chunk-mask-flags "
         "bad-chunk-mask-padding bad-chunk-section-padding "
         "bad-chunk-plane-after bad-commit-flags bad-chain-index-flags "
         "bad-layers-flags bad-layers-absent-flags bad-layers-reserved",
@@ -38,6 +38,11 @@ RULES = {
         "fuzz/target_decode.c fuzz/target_sealed.c tests/flips.c",
         "tests/vectors.sh tests/flips.c tests/flips_vectors.c",
         "tests/vectors.sh",
+    ],
+    "1.9": [
+        "good-later good-skipped",
+        "good-extensions bad-extensions-cut-segment "
+        "bad-extensions-order-segment bad-chunk-extensions-long",
     ],
     "2": [
         "bad-magic bad-superblock-check unsupported-version-2 "
@@ -70,6 +75,10 @@ RULES = {
         "bad-order-no-commit good-commits",
         "bad-footer-uncommitted good-appended",
         "bad-cut-after-chunk bad-cut-after-geometry good-open",
+    ],
+    "4": [
+        "good-scales bad-belongs-missing bad-belongs-chain "
+        "bad-belongs-track bad-belongs-group-small",
     ],
     "4.2": ["bad-geometry-rotary-wide"],
     "5.2": [

@@ -2,7 +2,7 @@
 """Archives that are valid but newer than version 1.0 (kvarc-format.md 1.6)."""
 
 from bad_base import (
-    G_TENSOR, G_TRACKS, P, base, chunk, edit, poke, splice, vector)
+    G_TENSOR, P, base, chunk, edit, poke, splice, vector)
 
 
 # -------------------------------------------------------------- unsupported
@@ -33,11 +33,7 @@ vector("frame-critical", "a critical frame of a type not known",
        "unsupported")(extra_frame(17, 1))
 vector("frame-private", "a critical frame of private use", "unsupported")(
     extra_frame(0x8001, 1))
-edit("dtype", "dtype 8", "GEOMETRY", poke(G_TENSOR + 3, 8), "unsupported")
-edit("kind", "tensor kind 10", "GEOMETRY", poke(G_TENSOR + 1, 10),
-     "unsupported")
-edit("role", "tensor role 5", "GEOMETRY", poke(G_TENSOR + 2, 5),
-     "unsupported")
+edit("dtype", "dtype 192", "GEOMETRY", poke(G_TENSOR + 3, 192), "unsupported")
 edit("axes", "axes head, token, channel", "GEOMETRY",
      splice(G_TENSOR + 5, 4, b"\1\1\0\0"), "unsupported")
 edit("axes-4", "four axes", "GEOMETRY",
@@ -45,23 +41,12 @@ edit("axes-4", "four axes", "GEOMETRY",
 edit("axis-token", "a token axis with an extent", "GEOMETRY",
      poke(G_TENSOR + 6, 5), "unsupported")
 edit("pairing", "rope pairing 2", "GEOMETRY", poke(1, 2), "unsupported")
-edit("track-kind", "track kind 4", "GEOMETRY", poke(G_TRACKS + 1, 4),
-     "unsupported")
 chunk("codec-17", "codec 17", 24, 17, answer="unsupported")
 edit("params-codec", "PARAMS of codec 17", "PARAMS", poke(8, 17),
      "unsupported")
 edit("table-set", "grid table set 255", "PARAMS", poke(P + 1, 255),
      "unsupported")
-edit("item-kind", "item kind 9", "RESTORE", poke(0, 9), "unsupported")
 edit("piece-type", "piece type 3", "RESTORE", poke(6, 3), "unsupported")
-
-
-@vector("predictor", "PREDICTOR of kind 3", "unsupported")
-def _():
-    w = base(close=False)
-    w.frame("PREDICTOR", b"\3\0")
-    w.close()
-    return bytes(w.out)
 
 
 @vector("predictor-parameters", "kind 0 with parameters")

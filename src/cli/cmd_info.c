@@ -58,8 +58,10 @@ static const char *item_kind(unsigned kind)
 		return "media";
 	case 8:
 		return "workspace";
-	default:
+	case 255:
 		return "other";
+	default:
+		return "of a kind that a later version has";
 	}
 }
 

@@ -131,7 +131,7 @@ static void print_profile(struct report *report, const kvarc_profile *profile)
 		putchar('\n');
 	}
 	for (unsigned level = 2; level <= LEVEL_MODELS; level++) {
-		for (unsigned kind = 0; kvarc_kind_name(kind); kind++)
+		for (unsigned kind = 0; kind <= KVARC_OPAQUE; kind++)
 			print_kind(report, profile, level, kind);
 	}
 	for (size_t i = 0; kvarc_profile_rope(profile, i, &rope) == KVARC_OK; i++) {

@@ -53,10 +53,18 @@ static struct shape_layer *find_layer(const struct shape *shape, uint32_t layer)
 	return bsearch(&key, shape->layers, shape->n_layers, sizeof(key), by_number);
 }
 
+/* Scales that an engine keeps beside a tensor say nothing about its heads and type. */
+static bool is_beside(const kvarc_tensor *tensor)
+{
+	return tensor->belongs_to && tensor->source_type == 0;
+}
+
 static void add_tensor(struct shape_cell *cell, const kvarc_tensor *tensor)
 {
-	if (!cell->tensor)
+	if (!cell->tensor || (is_beside(cell->tensor) && !is_beside(tensor)))
 		cell->tensor = tensor;
+	else if (is_beside(tensor))
+		return;
 	else if (tensor->role == KVARC_SCALE && cell->tensor->role != KVARC_SCALE &&
 	         tensor->source_type == cell->tensor->source_type)
 		cell->tensor = tensor; /* scales have the channels of the model */

@@ -189,7 +189,7 @@ enum { LINEAR_LEVEL = 2, LEVEL_MAX = 8 };
 unsigned kvi_level_codec(int level, unsigned dtype)
 {
 	if (!kvi_float_format(dtype))
-		return KVI_CODEC_BYTES;
+		return kvarc_dtype_bytes(dtype) > 1 ? KVI_CODEC_RAW : KVI_CODEC_BYTES;
 	if (level == 0)
 		return KVI_CODEC_LAYERS;
 	return kvarc_dtype_bytes(dtype) > 1 ? KVI_CODEC_CELLS : KVI_CODEC_GRID;
@@ -421,7 +421,7 @@ static kvarc_ret encode_plain(struct kvi_coder *coder, struct kvi_coder_job *job
 	const unsigned codec = kvi_level_codec(job->request->level, job->chunk->dtype);
 	struct attempt best = { .codec = KVI_CODEC_RAW };
 	kvarc_ret ret = KVARC_OK;
-	if (kvi_mask_elements(&job->mask))
+	if (kvi_mask_elements(&job->mask) && codec != KVI_CODEC_RAW)
 		ret = attempt_codec(coder, job, codec, &best);
 	if (!ret && codec == KVI_CODEC_CELLS)
 		ret = try_grid(coder, job, &best);

@@ -37,9 +37,10 @@ const struct kvi_codec *kvi_codec_get(unsigned codec)
 /* Whether a codec takes elements of a dtype. */
 static bool codec_takes(unsigned codec, unsigned dtype)
 {
-	const unsigned set = !kvi_float_format(dtype)       ? KVI_TAKES_OTHERS
-	                     : kvarc_dtype_bytes(dtype) > 1 ? KVI_TAKES_WIDE
-	                                                    : KVI_TAKES_FLOATS & ~KVI_TAKES_WIDE;
+	const bool wide = kvarc_dtype_bytes(dtype) > 1;
+	const unsigned set = !kvi_float_format(dtype) ? wide ? KVI_TAKES_UNKNOWN : KVI_TAKES_BYTES
+	                     : wide                   ? KVI_TAKES_WIDE
+	                                              : KVI_TAKES_FLOATS & ~KVI_TAKES_WIDE;
 	return kvi_codec_get(codec)->takes & set;
 }
 

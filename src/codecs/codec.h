@@ -81,7 +81,8 @@ struct kvi_fixed_tables {
 };
 KVI_SHARED extern const struct kvi_fixed_tables kvi_fixed_tables;
 
-/* The codec of a level for a dtype (spec 7), of chunks that are neither constant nor predicted. */
+/* The codec of a level for a dtype (spec 7), of chunks that are neither constant nor predicted;
+ * KVI_CODEC_RAW: none but those of any bytes. */
 unsigned kvi_level_codec(int level, unsigned dtype);
 
 /* Scratch memory and tables of one worker. Not shared by threads. */

@@ -278,8 +278,9 @@ struct kvi_payload {
 enum {
 	KVI_TAKES_WIDE = 1, /* floating-point dtypes of 16 bits and more */
 	KVI_TAKES_FLOATS = 3,
-	KVI_TAKES_OTHERS = 4,
-	KVI_TAKES_ALL = 7
+	KVI_TAKES_BYTES = 4,   /* other dtypes of 8 bits */
+	KVI_TAKES_UNKNOWN = 8, /* wider dtypes of later versions */
+	KVI_TAKES_ALL = 15
 };
 
 /*

@@ -59,6 +59,14 @@ const struct kvi_ggml_type *kvi_ggml_type(int32_t type)
 	return NULL;
 }
 
+uint8_t kvi_ggml_payload(const struct kvi_ggml_type *type)
+{
+	uint8_t i = 0;
+	while (i + 1 < type->n_planes && type->planes[i].role != KVARC_PAYLOAD)
+		i++;
+	return i;
+}
+
 struct kvi_area_view kvi_ggml_view(const struct kvi_ggml_type *type,
                                    const struct kvi_ggml_plane *plane,
                                    const struct kvi_ggml_rows *rows)

@@ -33,6 +33,8 @@ struct kvi_ggml_type {
 
 /* NULL for a type that no cache uses. */
 const struct kvi_ggml_type *kvi_ggml_type(int32_t type);
+/* The plane of the elements themselves: their payload, or the only one. */
+uint8_t kvi_ggml_payload(const struct kvi_ggml_type *type);
 
 /* A run of rows of `width` elements of one type; trans: of channels of n_cells elements. */
 struct kvi_ggml_rows {

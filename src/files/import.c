@@ -74,6 +74,8 @@ bool kvi_import_adopt(kvarc_import *im, const kvarc_geometry *geometry)
 			to[k]->total_heads = geometry->tensors[i].total_heads;
 			to[k]->rope = geometry->tensors[i].rope;
 			to[k]->flags = geometry->tensors[i].flags;
+			to[k]->belongs_to = geometry->tensors[i].belongs_to;
+			to[k]->group = geometry->tensors[i].group;
 		}
 	}
 	return true;

@@ -986,6 +986,8 @@ static kvarc_ret add_planes(kvarc_import *im, const struct kvi_llama_matrix *mat
 	const struct kvi_ggml_type *type = kvi_ggml_type(matrix->type);
 	const struct kvi_ggml_rows rows = { matrix->width, n_cells, matrix->row_bytes,
 		                            matrix->trans };
+	const uint8_t payload = kvi_ggml_payload(type);
+	const uint32_t whole = (uint32_t)im->n_tensors + payload + 1;
 	for (uint8_t i = 0; i < type->n_planes; i++) {
 		static const char *const suffix[] = { "", ".scale", ".minimum", ".payload",
 			                              ".high_bits" };
@@ -1000,6 +1002,10 @@ static kvarc_ret add_planes(kvarc_import *im, const struct kvi_llama_matrix *mat
 		t->pub.dtype = p->dtype;
 		if (p->role != KVARC_WHOLE)
 			t->pub.source_type = (uint16_t)(0x100 + matrix->type);
+		if (i != payload && type->planes[payload].elems % p->elems == 0) {
+			t->pub.belongs_to = whole;
+			t->pub.group = type->planes[payload].elems / p->elems;
+		}
 		kvi_import_shape(&t->pub, (uint64_t)matrix->width / type->block_elems * p->elems,
 		                 like->heads);
 		snprintf(t->name, sizeof t->name, "%s%s", name, suffix[p->role]);

@@ -38,5 +38,5 @@ bool kvi_chunk_header_parse(struct kvi_chunk_header *header, const uint8_t *payl
 	header->raw_check = kvi_load64(payload + 32);
 	header->cut.section_bytes = kvi_load32(payload + 40);
 	return header->heads >= 1 && header->n >= 1 && header->n <= KVI_SEGMENT_TOKENS &&
-	       header->cut.stream_size <= KVI_ONE_STREAM && kvi_load32(payload + 44) == 0;
+	       header->cut.stream_size <= KVI_ONE_STREAM;
 }

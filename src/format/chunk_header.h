@@ -44,7 +44,8 @@ static inline bool kvi_chunk_predicted_exactly(const struct kvi_chunk_header *he
 	return header->codec == KVI_CODEC_PREDICTED &&
 	       bytes == KVI_CHUNK_HEADER_BYTES + KVI_PREDICTED_EXACT;
 }
-/* False: too short, or not valid on its own; codec may be any. */
+/* False: too short, or not valid on its own; codec may be any. The field extension_bytes is that of
+ * kvi_frame_read, which takes extension fields off the payload. */
 bool kvi_chunk_header_parse(struct kvi_chunk_header *header, const uint8_t *payload, size_t bytes);
 
 #endif

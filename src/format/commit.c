@@ -49,7 +49,7 @@ bool kvi_commit_parse(struct kvi_commit *commit, uint64_t *tokens, size_t n_trac
 	const unsigned flags = kvi_get8(&in);
 	if ((flags & ~CHECKPOINT) || (flags && !get_checkpoint(&commit->checkpoint, &in)))
 		return false;
-	return !in.bad && kvi_in_remaining(&in) == 0;
+	return kvi_get_extensions(&in);
 }
 
 void kvi_footer_write(uint8_t out[KVI_FOOTER_BYTES], const struct kvi_footer *footer)

@@ -149,5 +149,6 @@ bool kvi_index_next(struct kvi_index_reader *r, struct kvi_index_entry *entry)
 
 bool kvi_index_end(const struct kvi_index_reader *r)
 {
-	return !r->in.bad && r->left == 0 && kvi_in_remaining(&r->in) == 0;
+	struct kvi_in extensions = r->in;
+	return r->left == 0 && kvi_get_extensions(&extensions);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "crypt.h"
+#include "util/bytes.h"
 
 /* A frame is read from a pipe in pieces of growing size, so that a length that is only announced
  * costs no memory. */
@@ -220,6 +221,28 @@ static kvarc_ret read_first(const struct kvi_input *in, struct kvi_buffer *buf,
 	return read_head(in, buf->p, bytes, frame, got, error);
 }
 
+/* Takes the extension fields of a CHUNK off its payload, of which `bytes` are there (spec 7). */
+static kvarc_ret take_extensions(struct kvi_frame *frame, size_t bytes, kvarc_error *error)
+{
+	enum { AT = 44 };
+	if (frame->head.type != KVI_FRAME_CHUNK || bytes < AT + 4)
+		return KVARC_OK;
+	const uint32_t n = kvi_load32(frame->payload + AT), all = frame->head.payload_bytes;
+	bool good = n <= all - (AT + 4);
+	if (n && good && bytes == all) {
+		struct kvi_in in = kvi_in_make(frame->payload + (all - n), n);
+		good = kvi_get_extensions(&in);
+	}
+	if (!good)
+		return kvi_fail_at(error, KVARC_DATA, frame->offset, frame->head.sequence,
+		                   "CHUNK frame %llu at offset %llu is not valid: its extension "
+		                   "fields",
+		                   (unsigned long long)frame->head.sequence,
+		                   (unsigned long long)frame->offset);
+	frame->head.payload_bytes -= n;
+	return KVARC_OK;
+}
+
 kvarc_ret kvi_frame_read(const struct kvi_input *in, uint64_t offset, struct kvi_buffer *buf,
                          struct kvi_frame *frame, kvarc_error *error)
 {
@@ -254,12 +277,12 @@ kvarc_ret kvi_frame_read_expected(const struct kvi_input *in, uint64_t offset, u
 		                    (unsigned long long)f->head.sequence,
 		                    (unsigned long long)offset));
 	f->check_good = true;
-	return in->crypt ? kvi_crypt_frame(in->crypt, f, frame,
-	                                   f->head.type == KVI_FRAME_ENCRYPTED
-	                                           ? buf->p + KVI_FRAME_HEAD_BYTES
-	                                           : NULL,
-	                                   error)
-	                 : KVARC_OK;
+	if (in->crypt)
+		ret = kvi_crypt_frame(
+			in->crypt, f, frame,
+			f->head.type == KVI_FRAME_ENCRYPTED ? buf->p + KVI_FRAME_HEAD_BYTES : NULL,
+			error);
+	return ret ? ret : take_extensions(f, f->head.payload_bytes, error);
 }
 
 /* Reads the whole frame: no byte of an encrypted frame is used before its tag is verified. */
@@ -293,7 +316,7 @@ kvarc_ret kvi_frame_peek(const struct kvi_input *in, uint64_t offset, uint8_t *h
 	if (got < KVI_FRAME_HEAD_BYTES + extra)
 		return fail_cut(frame, error);
 	frame->payload = head + KVI_FRAME_HEAD_BYTES;
-	return KVARC_OK;
+	return take_extensions(frame, extra, error);
 }
 
 /* Makes the window begin at an offset, if its bytes end before the header there. */

@@ -37,7 +37,8 @@ struct kvi_input {
 };
 
 /* A frame that was read; payload points into memory of the buffer or of the source. Of an encrypted
- * file head and payload are those of the inner frame. */
+ * file head and payload are those of the inner frame. payload_bytes of a CHUNK excludes its
+ * extension fields (spec 7). */
 struct kvi_frame {
 	struct kvi_frame_head head;
 	uint64_t offset;

@@ -226,12 +226,6 @@ static kvarc_ret on_predictor(const struct kvi_walk_frame *current, const struct
 	kvarc_ret ret = kvi_predictor_parse(&p, alloc, current->content, current->content_bytes);
 	if (ret == KVARC_DATA)
 		return kvi_frame_bad(f, error, "its fields");
-	if (ret == KVARC_OPTIONS)
-		return kvi_reason(
-			error, KVARC_REASON_NEWER,
-			kvi_fail_at(error, ret, f->offset, f->head.sequence,
-		                    "the archive needs a predictor that a newer version of kvarc "
-		                    "has"));
 	if (ret)
 		return kvi_fail_alloc(error, alloc);
 	*predictor = (struct kvi_walk_predictor){ .sequence = p.kind != KVI_PREDICTOR_NONE

@@ -17,8 +17,6 @@ static const char *rope_wrong(const kvarc_rope *r)
 
 static const char *track_wrong(const kvarc_track *track)
 {
-	if (track->kind > KVARC_TRACK_STATE && track->kind != KVARC_TRACK_OTHER)
-		return "a track's kind is not known";
 	return kvi_string_fits(track->label) ? NULL : "a track's label is too long";
 }
 
@@ -37,14 +35,30 @@ static const char *shape_wrong(const kvarc_tensor *tensor)
 	return NULL;
 }
 
+/* Column c of what a tensor belongs to goes with its column c / group (spec 4). */
+static const char *belonging_wrong(const kvarc_geometry *geometry, const kvarc_tensor *tensor)
+{
+	if (!tensor->belongs_to)
+		return tensor->group ? "a tensor has groups and belongs to no other one" : NULL;
+	if (tensor->belongs_to > geometry->n_tensors)
+		return "a tensor belongs to one that does not exist";
+	const kvarc_tensor *of = &geometry->tensors[tensor->belongs_to - 1];
+	if (of == tensor || of->belongs_to || of->track != tensor->track)
+		return "a tensor belongs to one that belongs to another one, or has another track";
+	if (!tensor->group || tensor->group > KVI_MAX_WIDTH)
+		return "a tensor's group is not 1 to 2^20";
+	return (kvi_tensor_width(of) + tensor->group - 1) / tensor->group ==
+	                       kvi_tensor_width(tensor)
+	               ? NULL
+	               : "a tensor does not have an element for each group";
+}
+
 static const char *tensor_wrong(const kvarc_geometry *geometry, const kvarc_tensor *tensor)
 {
 	if (tensor->layer > UINT16_MAX)
 		return "a tensor's layer is above 65535";
-	if (tensor->kind > KVARC_OPAQUE || tensor->role > KVARC_HIGH_BITS)
-		return "a tensor's kind or role is not known";
 	if (!kvarc_dtype_bytes(tensor->dtype))
-		return "a tensor's dtype is not known";
+		return "the element size of a tensor's dtype is not known";
 	if (tensor->flags & ~(KVARC_TENSOR_POST_ROPE | KVARC_TENSOR_HADAMARD))
 		return "a tensor has unknown flags";
 	if (tensor->source_type && tensor->source_type < 0x100)
@@ -52,6 +66,9 @@ static const char *tensor_wrong(const kvarc_geometry *geometry, const kvarc_tens
 	if (tensor->track >= geometry->n_tracks || tensor->rope > geometry->n_ropes)
 		return "a tensor names a track or rope that does not exist";
 	const char *wrong = shape_wrong(tensor);
+	if (wrong)
+		return wrong;
+	wrong = belonging_wrong(geometry, tensor);
 	if (wrong)
 		return wrong;
 	if (tensor->rope && geometry->ropes[tensor->rope - 1].rotary > tensor->channels)

@@ -9,7 +9,7 @@ static const uint8_t axis_labels[AXES] = { 0, 1, 2 };
 enum { AXIS_LABEL_MAX = 7, AXES_MAX = 8 };
 
 /* Fewest bytes that an entry takes: bounds what a count may announce. */
-enum { ROPE_BYTES_MIN = 10, TRACK_BYTES_MIN = 3, TENSOR_BYTES_MIN = 15 };
+enum { ROPE_BYTES_MIN = 10, TRACK_BYTES_MIN = 3, TENSOR_BYTES_MIN = 16 };
 
 void kvi_geometry_put(struct kvi_out *out, const kvarc_geometry *geometry)
 {
@@ -45,9 +45,11 @@ void kvi_geometry_put(struct kvi_out *out, const kvarc_geometry *geometry)
 		kvi_put_varint(out, t->total_heads);
 		kvi_put8(out, t->flags);
 		kvi_put16(out, t->source_type);
+		kvi_put_varint(out, t->belongs_to);
+		if (t->belongs_to)
+			kvi_put_varint(out, t->group);
 		kvi_put_string(out, t->name);
 	}
-	kvi_put_varint(out, 0); /* extensions */
 }
 
 static kvarc_ret parse_ropes(kvarc_geometry *geometry, const struct kvi_alloc *alloc,
@@ -103,8 +105,6 @@ static kvarc_ret parse_tracks(kvarc_geometry *geometry, const struct kvi_alloc *
 	geometry->n_tracks = n;
 	for (size_t i = 0; i < n; i++) {
 		tracks[i].kind = kvi_get8(in);
-		if (tracks[i].kind > KVARC_TRACK_STATE && tracks[i].kind != KVARC_TRACK_OTHER)
-			return KVARC_OPTIONS;
 		tracks[i].window = (uint32_t)kvi_get_varint(in, UINT32_MAX);
 		kvarc_ret ret = parse_string(&tracks[i].label, alloc, in);
 		if (ret)
@@ -145,8 +145,7 @@ static kvarc_ret parse_tensor(kvarc_tensor *tensor, const struct kvi_alloc *allo
 	kvarc_ret ret = parse_axes(tensor, in);
 	if (ret)
 		return ret;
-	if (!kvarc_dtype_bytes(tensor->dtype) || tensor->kind > KVARC_OPAQUE ||
-	    tensor->role > KVARC_HIGH_BITS)
+	if (!kvarc_dtype_bytes(tensor->dtype))
 		return KVARC_OPTIONS;
 	tensor->track = (uint32_t)kvi_get_varint(in, UINT32_MAX);
 	tensor->rope = (uint32_t)kvi_get_varint(in, UINT32_MAX);
@@ -154,6 +153,8 @@ static kvarc_ret parse_tensor(kvarc_tensor *tensor, const struct kvi_alloc *allo
 	tensor->total_heads = (uint32_t)kvi_get_varint(in, UINT32_MAX);
 	tensor->flags = kvi_get8(in);
 	tensor->source_type = kvi_get16(in);
+	tensor->belongs_to = (uint32_t)kvi_get_varint(in, UINT32_MAX);
+	tensor->group = tensor->belongs_to ? (uint32_t)kvi_get_varint(in, UINT32_MAX) : 0;
 	/* 0 is a shorthand of the API, not a value of the format. */
 	if (in->bad || tensor->total_heads == 0)
 		return KVARC_DATA;
@@ -179,17 +180,6 @@ static kvarc_ret parse_tensors(kvarc_geometry *geometry, const struct kvi_alloc 
 	return ret;
 }
 
-static kvarc_ret skip_extensions(struct kvi_in *in)
-{
-	uint64_t n = kvi_get_varint(in, UINT64_MAX);
-	for (uint64_t i = 0; i < n && !in->bad; i++) {
-		kvi_get_varint(in, UINT64_MAX); /* id */
-		uint64_t bytes = kvi_get_varint(in, kvi_in_remaining(in));
-		kvi_get_bytes(in, (size_t)bytes);
-	}
-	return in->bad || kvi_in_remaining(in) ? KVARC_DATA : KVARC_OK;
-}
-
 kvarc_ret kvi_geometry_parse(kvarc_geometry *geometry, const struct kvi_alloc *alloc,
                              const uint8_t *content, size_t bytes)
 {
@@ -200,9 +190,7 @@ kvarc_ret kvi_geometry_parse(kvarc_geometry *geometry, const struct kvi_alloc *a
 		ret = parse_tracks(geometry, alloc, &in);
 	if (ret == KVARC_OK)
 		ret = parse_tensors(geometry, alloc, &in);
-	if (ret == KVARC_OK)
-		ret = skip_extensions(&in);
-	if (ret == KVARC_OK && kvi_geometry_wrong(geometry))
+	if (ret == KVARC_OK && (!kvi_get_extensions(&in) || kvi_geometry_wrong(geometry)))
 		ret = KVARC_DATA;
 	return ret;
 }

@@ -85,12 +85,14 @@ kvarc_ret kvi_predictor_parse(struct kvi_predictor *predictor, const struct kvi_
 	*predictor = (struct kvi_predictor){ .kind = kvi_get8(&in) };
 	uint64_t n = kvi_get_varint(&in, bytes);
 	const uint8_t *params = kvi_get_bytes(&in, (size_t)n);
-	if (in.bad || kvi_in_remaining(&in) != 0)
+	if (!kvi_get_extensions(&in))
 		return KVARC_DATA;
 	if (predictor->kind == KVI_PREDICTOR_NONE)
 		return n == 0 ? KVARC_OK : KVARC_DATA;
-	if (predictor->kind != KVI_PREDICTOR_PROFILE && predictor->kind != KVI_PREDICTOR_MODEL)
-		return KVARC_OPTIONS;
+	if (predictor->kind != KVI_PREDICTOR_PROFILE && predictor->kind != KVI_PREDICTOR_MODEL) {
+		predictor->name = kvi_string_copy(alloc, "unknown");
+		return predictor->name ? KVARC_OK : kvi_alloc_error(alloc);
+	}
 	kvarc_ret ret = parse_params(predictor, alloc, params, (size_t)n);
 	if (ret)
 		kvi_predictor_free(predictor, alloc);

@@ -71,15 +71,10 @@ static bool area_valid(const struct kvi_piece *piece, const kvarc_geometry *geom
 	return sum == piece->bytes;
 }
 
-static bool kind_known(uint16_t kind)
-{
-	return (kind >= KVI_ITEM_OPAQUE && kind <= KVI_ITEM_WORKSPACE) || kind == KVI_ITEM_OTHER;
-}
-
 bool kvi_restore_valid(const struct kvi_restore *r, const kvarc_geometry *geometry)
 {
 	uint64_t sum = 0;
-	if (!kind_known(r->kind) || !kvi_string_fits(r->name))
+	if (!kvi_string_fits(r->name))
 		return false;
 	for (size_t i = 0; i < r->n_pieces; i++) {
 		const struct kvi_piece *p = &r->pieces[i];
@@ -154,8 +149,6 @@ static kvarc_ret parse(struct kvi_restore *r, const struct kvi_alloc *alloc, str
 {
 	enum { PIECE_BYTES_MIN = 2 };
 	r->kind = kvi_get16(in);
-	if (!in->bad && !kind_known(r->kind))
-		return KVARC_OPTIONS;
 	r->name = kvi_get_string(in, alloc);
 	if (!r->name)
 		return in->bad ? KVARC_DATA : kvi_alloc_error(alloc);
@@ -185,7 +178,7 @@ static kvarc_ret parse(struct kvi_restore *r, const struct kvi_alloc *alloc, str
 		if (in->bad)
 			return KVARC_DATA;
 	}
-	return kvi_in_remaining(in) ? KVARC_DATA : KVARC_OK;
+	return kvi_get_extensions(in) ? KVARC_OK : KVARC_DATA;
 }
 
 kvarc_ret kvi_restore_parse(struct kvi_restore *r, const struct kvi_alloc *alloc,

@@ -41,6 +41,7 @@ void kvi_segment_put(struct kvi_out *out, const struct kvi_segment *segment)
 		kvi_put_bytes(out, chain, sizeof chain);
 	if (segment->coded) {
 		kvi_put64(out, segment->check);
+		kvi_put_varint(out, segment->code_bytes);
 		kvi_put_bytes(out, segment->code, segment->code_bytes);
 	}
 	for (uint32_t i = 0; !segment->coded && segment->has_ids && i < segment->n; i++)
@@ -76,11 +77,13 @@ static bool parse_positions(struct kvi_segment *segment, struct kvi_in *in)
 static bool parse_code(struct kvi_segment *segment, struct kvi_in *in)
 {
 	segment->check = kvi_get64(in);
-	size_t bytes = kvi_in_remaining(in);
-	if (in->bad || bytes > KVI_CODE_ID_BYTES * (size_t)segment->n + KVI_CODE_END_BYTES)
+	const size_t bytes = (size_t)kvi_get_varint(in, KVI_CODE_ID_BYTES * (uint64_t)segment->n +
+	                                                        KVI_CODE_END_BYTES);
+	const uint8_t *code = kvi_get_bytes(in, bytes);
+	if (!code)
 		return false;
 	segment->code_bytes = (uint32_t)bytes;
-	memcpy(segment->code, kvi_get_bytes(in, bytes), bytes);
+	memcpy(segment->code, code, bytes);
 	return true;
 }
 
@@ -105,5 +108,5 @@ bool kvi_segment_parse(struct kvi_segment *segment, const uint8_t *content, size
 		return false;
 	for (uint32_t i = 0; i < segment->n; i++)
 		segment->ids[i] = segment->has_ids ? (int32_t)kvi_get32(&in) : 0;
-	return !in.bad && kvi_in_remaining(&in) == 0;
+	return kvi_get_extensions(&in);
 }

@@ -70,5 +70,5 @@ kvarc_ret kvi_storeref_parse(struct kvi_list *to, const struct kvi_alloc *alloc,
 			return KVARC_DATA;
 		t0 += s->n;
 	}
-	return kvi_in_remaining(&in) ? KVARC_DATA : KVARC_OK;
+	return kvi_get_extensions(&in) ? KVARC_OK : KVARC_DATA;
 }

@@ -278,6 +278,12 @@ struct kvi_predictor_ref *kvi_reader_embedding(const kvarc_reader *r,
 static kvarc_ret look_for(kvarc_reader *r, struct kvi_predictor_ref *predictor)
 {
 	kvarc_ret ret = KVARC_OK;
+	if (predictor->p.kind > KVI_PREDICTOR_MODEL)
+		return kvi_reason(&predictor->error, KVARC_REASON_NEWER,
+		                  kvi_fail_at(&predictor->error, KVARC_OPTIONS, KVARC_UNKNOWN,
+		                              predictor->sequence,
+		                              "these tokens need a predictor that a newer version "
+		                              "of kvarc has"));
 	predictor->profile = given(r, predictor->p.digest);
 	struct kvi_predictor_ref *y = predictor->profile ? NULL
 	                                                 : kvi_reader_embedding(r, predictor);
@@ -336,7 +342,7 @@ struct kvi_predictor_ref *kvi_reader_find_predictor(const kvarc_reader *r, uint6
 			continue;
 		if (x->sequence == sequence)
 			return x;
-		any = x;
+		any = x->p.kind <= KVI_PREDICTOR_MODEL ? x : any;
 	}
 	return r->salvage ? any : NULL;
 }

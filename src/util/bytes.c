@@ -61,6 +61,20 @@ int64_t kvi_get_zigzag(struct kvi_in *in)
 	return (int64_t)(z >> 1) ^ -(int64_t)(z & 1);
 }
 
+bool kvi_get_extensions(struct kvi_in *in)
+{
+	uint64_t least = 0;
+	while (!in->bad && kvi_in_remaining(in)) {
+		const uint64_t id = kvi_get_varint(in, KVI_NUMBER_MAX);
+		const uint64_t bytes = kvi_get_varint(in, kvi_in_remaining(in));
+		if (in->bad || id < least || bytes > kvi_in_remaining(in))
+			return false;
+		kvi_get_bytes(in, (size_t)bytes);
+		least = id + 1;
+	}
+	return !in->bad;
+}
+
 void kvi_out_init(struct kvi_out *out, const struct kvi_alloc *alloc)
 {
 	*out = (struct kvi_out){ .alloc = alloc };

@@ -90,6 +90,9 @@ enum { KVI_VARINT_BYTES = 8 };
 uint64_t kvi_get_varint(struct kvi_in *in, uint64_t max);
 /* A varint that stands for a signed number (spec 1.2); bad as kvi_get_varint. */
 int64_t kvi_get_zigzag(struct kvi_in *in);
+/* Reads the extension fields that may follow the last field of a content, up to its end (spec 1.9).
+ * Version 1.0 knows none of them. False: they are not valid, or in is bad. */
+bool kvi_get_extensions(struct kvi_in *in);
 
 /* A growing output buffer. A failed allocation sets failed; puts are then
  * ignored, test once at the end. */

@@ -2,6 +2,18 @@
 /* dtype_names.c - sizes and names of dtypes, names of tensor kinds (spec 4) */
 #include "kvarc.h"
 
+/* Names of numbers up to 255 that no version has given a name. */
+#define TEN(tens)                                                                               \
+	"unknown-" #tens "0", "unknown-" #tens "1", "unknown-" #tens "2", "unknown-" #tens "3", \
+		"unknown-" #tens "4", "unknown-" #tens "5", "unknown-" #tens "6",               \
+		"unknown-" #tens "7", "unknown-" #tens "8", "unknown-" #tens "9"
+static const char *const unknown[] = {
+	TEN(),   TEN(1),  TEN(2),  TEN(3),  TEN(4),  TEN(5),  TEN(6),  TEN(7),  TEN(8),
+	TEN(9),  TEN(10), TEN(11), TEN(12), TEN(13), TEN(14), TEN(15), TEN(16), TEN(17),
+	TEN(18), TEN(19), TEN(20), TEN(21), TEN(22), TEN(23), TEN(24), TEN(25),
+};
+#undef TEN
+
 static const struct {
 	const char *name;
 	size_t bytes;
@@ -26,15 +38,23 @@ static const char *const kinds[] = {
 
 size_t kvarc_dtype_bytes(unsigned dtype)
 {
-	return dtype < sizeof dtypes / sizeof dtypes[0] ? dtypes[dtype].bytes : 0;
+	/* Sizes of numbers that have no name yet, by 64. */
+	static const uint8_t sizes[] = { 1, 2, 4 };
+	if (dtype < sizeof dtypes / sizeof dtypes[0])
+		return dtypes[dtype].bytes;
+	return dtype / 64 < sizeof sizes ? sizes[dtype / 64] : 0;
 }
 
 const char *kvarc_dtype_name(unsigned dtype)
 {
-	return dtype < sizeof dtypes / sizeof dtypes[0] ? dtypes[dtype].name : NULL;
+	if (dtype < sizeof dtypes / sizeof dtypes[0])
+		return dtypes[dtype].name;
+	return dtype <= UINT8_MAX ? unknown[dtype] : NULL;
 }
 
 const char *kvarc_kind_name(unsigned kind)
 {
-	return kind < sizeof kinds / sizeof kinds[0] ? kinds[kind] : NULL;
+	if (kind < sizeof kinds / sizeof kinds[0])
+		return kinds[kind];
+	return kind <= UINT8_MAX ? unknown[kind] : NULL;
 }

@@ -8,13 +8,37 @@ import numpy as np
 
 from ._native import ffi, lib
 
+
+class Numbers(dict):  # type: ignore[type-arg]
+    """Numbers by name. A name "unknown-70" is the number 70 of a later version of the format."""
+
+    def __missing__(self, name: str) -> int:
+        if not name.startswith("unknown-"):
+            raise KeyError(name)
+        return int(name[len("unknown-"):])
+
+
+class Names(dict):  # type: ignore[type-arg]
+    """Names by number; what Numbers reads."""
+
+    def __missing__(self, number: int) -> str:
+        return f"unknown-{number}"
+
+
+class Bits(dict):  # type: ignore[type-arg]
+    """numpy dtypes by name; unsigned numbers for dtypes of later versions."""
+
+    def __missing__(self, name: str) -> Any:
+        return np.dtype(f"u{lib.kvarc_dtype_bytes(CODES[name])}")
+
+
 # dtype names of the format, and the numpy dtype of their bits.
-BITS = {"bytes": np.uint8, "f32": np.float32, "f16": np.float16, "bf16": np.uint16,
-        "e4m3": np.uint8, "e5m2": np.uint8, "i8": np.int8, "u8": np.uint8}
-CODES = {"bytes": lib.KVARC_BYTES, "f32": lib.KVARC_F32, "f16": lib.KVARC_F16,
-         "bf16": lib.KVARC_BF16, "e4m3": lib.KVARC_E4M3, "e5m2": lib.KVARC_E5M2,
-         "i8": lib.KVARC_I8, "u8": lib.KVARC_U8}
-NAMES = {code: name for name, code in CODES.items()}
+BITS = Bits({"bytes": np.uint8, "f32": np.float32, "f16": np.float16, "bf16": np.uint16,
+             "e4m3": np.uint8, "e5m2": np.uint8, "i8": np.int8, "u8": np.uint8})
+CODES = Numbers({"bytes": lib.KVARC_BYTES, "f32": lib.KVARC_F32, "f16": lib.KVARC_F16,
+                 "bf16": lib.KVARC_BF16, "e4m3": lib.KVARC_E4M3, "e5m2": lib.KVARC_E5M2,
+                 "i8": lib.KVARC_I8, "u8": lib.KVARC_U8})
+NAMES = Names({code: name for name, code in CODES.items()})
 _BY_NUMPY = {"float32": "f32", "float16": "f16", "int8": "i8", "uint8": "u8",
              "bfloat16": "bf16", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
 _TORCH_VIEWS = {"torch.bfloat16": ("bf16", "int16", np.uint16),

@@ -12,16 +12,16 @@ from ._native import ffi, lib
 
 __all__ = ["Rope", "Track", "Tensor"]
 
-KINDS = {"key": lib.KVARC_KEY, "value": lib.KVARC_VALUE, "kv_packed": lib.KVARC_KV_PACKED,
-         "mla_latent": lib.KVARC_MLA_LATENT, "indexer_key": lib.KVARC_INDEXER_KEY,
-         "conv_state": lib.KVARC_CONV_STATE, "recurrent_state": lib.KVARC_RECURRENT_STATE,
-         "cross_key": lib.KVARC_CROSS_KEY, "cross_value": lib.KVARC_CROSS_VALUE,
-         "opaque": lib.KVARC_OPAQUE}
-KIND_NAMES = {code: name for name, code in KINDS.items()}
-TRACK_KINDS = {"self": lib.KVARC_TRACK_SELF, "window": lib.KVARC_TRACK_WINDOW,
-               "cross": lib.KVARC_TRACK_CROSS, "state": lib.KVARC_TRACK_STATE,
-               "other": lib.KVARC_TRACK_OTHER}
-TRACK_KIND_NAMES = {code: name for name, code in TRACK_KINDS.items()}
+KINDS = _arrays.Numbers({"key": lib.KVARC_KEY, "value": lib.KVARC_VALUE, "kv_packed": lib.KVARC_KV_PACKED,
+                         "mla_latent": lib.KVARC_MLA_LATENT, "indexer_key": lib.KVARC_INDEXER_KEY,
+                         "conv_state": lib.KVARC_CONV_STATE, "recurrent_state": lib.KVARC_RECURRENT_STATE,
+                         "cross_key": lib.KVARC_CROSS_KEY, "cross_value": lib.KVARC_CROSS_VALUE,
+                         "opaque": lib.KVARC_OPAQUE})
+KIND_NAMES = _arrays.Names({code: name for name, code in KINDS.items()})
+TRACK_KINDS = _arrays.Numbers({"self": lib.KVARC_TRACK_SELF, "window": lib.KVARC_TRACK_WINDOW,
+                               "cross": lib.KVARC_TRACK_CROSS, "state": lib.KVARC_TRACK_STATE,
+                               "other": lib.KVARC_TRACK_OTHER})
+TRACK_KIND_NAMES = _arrays.Names({code: name for name, code in TRACK_KINDS.items()})
 _FRACTION = 57  # bits of logarithms
 
 
@@ -109,7 +109,10 @@ class Tensor:
     "recurrent_state", "conv_state", "opaque", ...; dtype: "bf16", "f16", "f32", "e4m3", "e5m2",
     "i8", "u8", "bytes". post_rope: keys are as they are after RoPE. total_heads: of the whole
     model where this is a shard that begins at first_head; 0: heads. role, source_type: of planes
-    of quantised blocks, as in kvarc/geometry.h; 0: the tensor itself."""
+    of quantised blocks, as in kvarc/geometry.h; 0: the tensor itself. belongs_to: number of the
+    tensor whose scales, say, these are: column c of it (head * channels + channel) goes with
+    column c // group of this one. Kinds and dtypes of later versions of the format are
+    "unknown-70" and so on."""
 
     layer: int
     kind: str
@@ -124,6 +127,8 @@ class Tensor:
     total_heads: int = 0
     role: int = 0
     source_type: int = 0
+    belongs_to: Optional[int] = None
+    group: int = 0
 
     @property
     def token_bytes(self) -> int:
@@ -165,7 +170,8 @@ def to_c(tracks: Sequence[Track], tensors: Sequence[Tensor]) -> Tuple[Any, List[
         c.flags = lib.KVARC_TENSOR_POST_ROPE if t.post_rope and t.rope else 0
         c.rope = 1 + ropes.index(t.rope) if t.rope else 0
         c.first_head, c.total_heads = t.first_head, t.total_heads
-        c.role, c.source_type = t.role, t.source_type
+        c.role, c.source_type, c.group = t.role, t.source_type, t.group
+        c.belongs_to = 0 if t.belongs_to is None else 1 + t.belongs_to
         if t.name:
             c.name = text(t.name)
     return g, keep
@@ -179,15 +185,15 @@ def from_c(g: Any) -> Tuple[List[Track], List[Tensor]]:
     """Tracks and tensors of a kvarc_geometry."""
     ropes = [Rope(tuple(g.ropes[i].freq[0:g.ropes[i].rotary // 2]), bool(g.ropes[i].pairing))
              for i in range(g.n_ropes)]
-    tracks = [Track(TRACK_KIND_NAMES.get(g.tracks[i].kind, "other"), g.tracks[i].window,
+    tracks = [Track(TRACK_KIND_NAMES[g.tracks[i].kind], g.tracks[i].window,
                     _text(g.tracks[i].label)) for i in range(g.n_tracks)]
     tensors = []
     for i in range(g.n_tensors):
         t = g.tensors[i]
         tensors.append(Tensor(
-            t.layer, KIND_NAMES.get(t.kind, "opaque"), _arrays.NAMES.get(t.dtype, "bytes"),
+            t.layer, KIND_NAMES[t.kind], _arrays.NAMES[t.dtype],
             t.heads, t.channels, t.track, _text(t.name), ropes[t.rope - 1] if t.rope else None,
             bool(t.flags & lib.KVARC_TENSOR_POST_ROPE) or not t.rope, t.first_head,
             0 if t.first_head == 0 and t.total_heads == t.heads else t.total_heads,
-            t.role, t.source_type))
+            t.role, t.source_type, t.belongs_to - 1 if t.belongs_to else None, t.group))
     return tracks, tensors

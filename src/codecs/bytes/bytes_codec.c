@@ -169,7 +169,7 @@ static kvarc_ret decode(struct kvi_coder *coder, const struct kvi_coder_job *job
 }
 
 const struct kvi_codec kvi_codec_bytes = {
-	.takes = KVI_TAKES_OTHERS,
+	.takes = KVI_TAKES_BYTES,
 	.parse = parse,
 	.serialise = kvi_table_params_serialise,
 	.fit = fit,
