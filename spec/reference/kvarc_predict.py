@@ -35,6 +35,8 @@ class Predictors:
         self.models = {m.digest: m for m in models}
         self.named = {}             # by sequence
         self.filling = None         # the one whose PROFILE frames come
+        self.unknown = False        # the last one is of a later version
+        self.later = set()          # those of later versions
         self.last = None            # sequence
         self.features = {}          # of the open segment
         self.exact = set()          # tensors of it: codec 9, method 0
@@ -50,8 +52,11 @@ class Predictors:
         self.last = f.sequence
         parameters = Cursor(cursor.take(cursor.varint()))
         cursor.extensions()
-        if kind > 2:
-            return              # of a later version: what names it is not read
+        self.unknown = kind > 2 or kind == 2 and (
+            parameters.content[:1] or b"\0")[0] >> 4
+        if self.unknown:            # what names it is not read
+            self.later.add(f.sequence)
+            return
         if kind:
             p = (sessions.Predictor if kind == 2 else ProfilePredictor)(
                 parameters)
@@ -65,6 +70,8 @@ class Predictors:
 
     def on_profile(self, f):
         p = self.filling
+        if self.unknown:
+            return
         cursor = Cursor(f.content)
         demand(cursor.varint() == len(p.parts), "the offset of a PROFILE")
         part = cursor.rest()
@@ -100,6 +107,8 @@ class Predictors:
         """tokens.md: of a segment, coded or not."""
         p = self.named.get(self.last)
         head = getattr(p, "head", None)
+        demand(not (s.coded and self.unknown), "coded token ids",
+               "unsupported")
         demand(head or not s.coded, "coded token ids without PREDICTOR")
         if not head:
             return
@@ -151,6 +160,7 @@ class Predictors:
     def header(self, s, codec, heads, t, params):
         """A chunk of codec 7, 8, 9 or 14."""
         demand(heads == t.heads, "the heads of a chunk of codec %d" % codec)
+        demand(s.predictor not in self.later, "a predictor", "unsupported")
         # 5.2 "the last PREDICTOR frame before its SEGMENT"
         demand(params == s.predictor and params in self.named and
                self.named[params].kind == (2 if codec in (8, 9) else 1),

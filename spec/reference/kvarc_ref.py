@@ -57,8 +57,8 @@ TYPES = {1: ("GEOMETRY", 1, 1), 2: ("IDENTITY", 0, 1), 3: ("RESTORE", 0, 1),
          7: ("CHUNK", 1, 0), 8: ("COMMIT", 1, 0), 9: ("INDEX", 0, 1),
          10: ("FOOTER", 0, 0), 11: ("PREDICTOR", 1, 1), 12: ("PROFILE", 0, 1),
          15: ("STOREREF", 1, 1)}
-# PARITY, ENCRYPTED and KEY (frames.md) and whether they are critical.
-AROUND = {13: 0, 14: 1, 16: 0}
+# PARITY, ENCRYPTED, KEY (frames.md) and PAD, and whether they are critical.
+AROUND = {13: 0, 14: 1, 16: 0, 17: 0}
 (GEOMETRY, IDENTITY, RESTORE, BLOB, PARAMS, SEGMENT, CHUNK, COMMIT, INDEX,
  FOOTER, PREDICTOR, PROFILE) = range(1, 13)
 STOREREF, KEY = 15, 16
@@ -331,7 +331,7 @@ class Archive:
             demand((self.geometry is None) == (f.type == GEOMETRY),
                    "the position of the GEOMETRY frame")
         # 5.2 "in PROFILE frames, directly behind the PREDICTOR frame"
-        demand(not counts(f)
+        demand(not counts(f) or self.predictors.unknown and f.type == PROFILE
                or (f.type == PROFILE) == bool(self.predictors.filling),
                "the position of a PROFILE frame")
         if f.type not in TYPES:

@@ -26,7 +26,6 @@ class Predictor:
 
     def __init__(self, cursor):
         flags = cursor.u8()
-        demand(flags < 16, "reserved flags of a predictor")
         self.fp8 = flags & 4
         self.closed, self.embedded = flags & 1, flags & 2
         self.level = cursor.u8()

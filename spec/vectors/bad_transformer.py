@@ -58,8 +58,10 @@ def chunk(name, text, change, count=0, answer="data"):
 # Content: kind, length, flags, level, wide weights, wide activations, weights
 # (16), profile (16), names "tiny" and "test", size.
 
-edit("flags", "a reserved flag of a PREDICTOR of kind 2", "PREDICTOR",
-     lambda c: poke(2, c[2] | 128)(c))
+edit("arithmetic", "the arithmetic of a PREDICTOR is version 2", "PREDICTOR",
+     lambda c: poke(2, c[2] | 16)(c), answer="unsupported")
+edit("arithmetic-9", "the arithmetic of a PREDICTOR is version 9",
+     "PREDICTOR", lambda c: poke(2, c[2] | 128)(c), answer="unsupported")
 edit("level-3", "level 3 of kind 2", "PREDICTOR", poke(3, 3))
 edit("level-9", "level 9", "PREDICTOR", poke(3, 9))
 edit("wide-weights", "keys of 12 bits and of 15", "PREDICTOR", poke(4, 161))

@@ -19,7 +19,7 @@ VERIFIER = [
     r".*after-patch", r".*-predicted-after", r"had-after-exact",
     # 3: frames
     r"frame-(sequence|not-critical|critical|type-0)",
-    r"frame-(parity-critical|encrypted-skipped)", r"frame-removed", r"garbage-.*",
+    r"frame-(parity-critical|pad-critical|encrypted-skipped)", r"frame-removed", r"garbage-.*",
     r"profile-critical", r"(commit|footer)-decoded-bytes",
     r"order-(two-geometries|value-first|chunk-twice|no-commit|params-late)",
     r"order-(chunk-after-commit|restore-.*|blob-early)",

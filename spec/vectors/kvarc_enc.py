@@ -23,12 +23,12 @@ KEY, VALUE = 0, 1
 NAMES = {1: "GEOMETRY", 2: "IDENTITY", 3: "RESTORE", 4: "BLOB", 5: "PARAMS",
          6: "SEGMENT", 7: "CHUNK", 8: "COMMIT", 9: "INDEX", 10: "FOOTER",
          11: "PREDICTOR", 12: "PROFILE", 13: "PARITY", 14: "ENCRYPTED",
-         15: "STOREREF", 16: "KEY"}
+         15: "STOREREF", 16: "KEY", 17: "PAD"}
 TYPE = {name: number for number, name in NAMES.items()}
 CRITICAL = {1, 5, 6, 7, 8, 11, 14, 15}
 # Frames without a packing method; those that are never encrypted.
-NOT_PACKED = {7, 8, 10, 13, 14, 16, 0x8000}
-PLAIN = {"FOOTER", "PARITY", "ENCRYPTED", "KEY", "private"}
+NOT_PACKED = {7, 8, 10, 13, 14, 16, 17, 0x8000}
+PLAIN = {"FOOTER", "PARITY", "ENCRYPTED", "KEY", "PAD", "private"}
 
 
 def tensor(layer, kind, dtype, heads, channels, track=0, rope=0, role=0,

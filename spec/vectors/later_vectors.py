@@ -33,13 +33,15 @@ def chunk_fields(payload):
 
 
 @good("later", "of a later version: kinds of track, tensor and item, roles, "
-      "dtypes of 1, 2 and 4 bytes with codecs 0 to 2, a kind of predictor")
+      "dtypes of 1, 2 and 4 bytes with codecs 0 to 2, a kind of predictor with "
+      "PROFILE frames")
 def _():
     w = Writer(minor=1)
     w.geometry([], [(4, 0, "later")],
                [tensor(0, 10, LATER_1, 1, 4), tensor(0, 10, LATER_2, 2, 3),
                 tensor(0, 255, LATER_4, 1, 3, role=5)])
     w.frame("PREDICTOR", b"\3\2??")
+    w.frame("PROFILE", b"what belongs to it")
     content = bytes(range(50))
     w.restore(9, "x", [50])
     w.blob(0, 0, content)
@@ -80,6 +82,28 @@ def _():
         w.index()
     w.close()
     return w
+
+
+@good("pad", "PAD frames, so that the codec payload of each CHUNK lies at a "
+      "multiple of 4096")
+def _():
+    w = Writer()
+    w.geometry([], [(0, 0, "")], [tensor(0, KEY, BF16, 1, 4),
+                                  tensor(0, VALUE, BF16, 1, 4)])
+    rng = Random(903)
+    for _ in range(2):
+        w.segment(0, 3)
+        for number in range(2):
+            w.frame("PAD", bytes((-len(w.out) - 48 - 80) % 4096))
+            assert (len(w.out) + 80) % 4096 == 0
+            w.chunk(number, any_bits(rng, BF16, 12))
+        w.commit()
+    w.close()
+    return w
+
+
+edit("frame-pad-critical", "a critical PAD frame", "BLOB",
+     {"type": 17, "flags": 1})
 
 
 def scales():

@@ -59,7 +59,8 @@ RULES = {
     ],
     "3.3": [
         "bad-frame-not-critical bad-frame-critical bad-frame-parity-critical "
-        "bad-frame-encrypted-skipped bad-profile-critical",
+        "bad-frame-encrypted-skipped bad-frame-pad-critical "
+        "bad-profile-critical",
         "bad-frame-type-0",
     ],
     "3.4": [
@@ -74,7 +75,8 @@ RULES = {
         "bad-order-chunk-missing good-order",
         "bad-order-no-commit good-commits",
         "bad-footer-uncommitted good-appended",
-        "bad-cut-after-chunk bad-cut-after-geometry good-open",
+        "bad-cut-after-chunk bad-cut-after-geometry good-open "
+        "tests/cli/cases/compact.sh",
     ],
     "4": [
         "good-scales bad-belongs-missing bad-belongs-chain "

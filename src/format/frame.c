@@ -37,8 +37,8 @@ bool kvi_frame_counts(uint16_t type)
 
 const char *kvi_frame_name(uint16_t type)
 {
-	static const char *const around[] = { "PARITY", "ENCRYPTED", "STOREREF", "KEY" };
-	if (type >= KVI_FRAME_PARITY && type <= KVI_FRAME_KEY)
+	static const char *const around[] = { "PARITY", "ENCRYPTED", "STOREREF", "KEY", "PAD" };
+	if (type >= KVI_FRAME_PARITY && type <= KVI_FRAME_PAD)
 		return around[type - KVI_FRAME_PARITY];
 	return kvi_frame_known(type) ? types[type].name : "unknown";
 }
@@ -78,7 +78,7 @@ bool kvi_frame_head_parse(struct kvi_frame_head *head, const uint8_t in[KVI_FRAM
 	return true;
 }
 
-/* Spec 3.3: known types have one value of the critical flag, and so has PARITY, which is
+/* Spec 3.3: known types have one value of the critical flag, and so have PARITY and PAD, which are
  * skipped; of types that are not known the flag says whether they may be skipped. ENCRYPTED and KEY
  * need a feature bit (rule R12.1) with which kvi_crypt_frame looks at them. */
 kvarc_ret kvi_frame_head_check(const struct kvi_frame_head *head)
@@ -89,7 +89,7 @@ kvarc_ret kvi_frame_head_check(const struct kvi_frame_head *head)
 		return KVARC_DATA;
 	if (kvi_frame_known(head->type))
 		return critical == types[head->type].critical ? KVARC_OK : KVARC_DATA;
-	if (head->type == KVI_FRAME_PARITY && critical)
+	if ((head->type == KVI_FRAME_PARITY || head->type == KVI_FRAME_PAD) && critical)
 		return KVARC_DATA;
 	if (head->type == KVI_FRAME_ENCRYPTED || head->type == KVI_FRAME_KEY)
 		return KVARC_DATA;

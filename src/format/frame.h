@@ -28,7 +28,8 @@ enum {
 	KVI_FRAME_PARITY = 13,
 	KVI_FRAME_ENCRYPTED = 14,
 	KVI_FRAME_STOREREF = 15,
-	KVI_FRAME_KEY = 16
+	KVI_FRAME_KEY = 16,
+	KVI_FRAME_PAD = 17 /* skipped; does not count */
 };
 /* Sizes of a frame header, of the front of a payload, which is hashed with the header, and of the
  * check behind a payload; the critical flag, alignment. */

@@ -24,6 +24,16 @@ static kvarc_ret newer(const struct kvi_frame *frame, kvarc_error *error, const 
 	                    (unsigned long long)frame->offset, what, number));
 }
 
+kvarc_ret kvi_frame_newer(const struct kvi_frame *frame, kvarc_error *error, const char *does)
+{
+	return kvi_reason(error, KVARC_REASON_NEWER,
+	                  kvi_fail_at(error, KVARC_OPTIONS, frame->offset, frame->head.sequence,
+	                              "%s frame %llu %s a predictor that a newer version of kvarc "
+	                              "has",
+	                              kvi_frame_name(frame->head.type),
+	                              (unsigned long long)frame->head.sequence, does));
+}
+
 kvarc_ret kvi_frame_meaning(const struct kvi_frame *frame, kvarc_error *error)
 {
 	/* The feature bit is set, and its fields were looked at. */

@@ -28,6 +28,9 @@ kvarc_ret kvi_frame_spend(const struct kvi_frame *frame, uint64_t *left, kvarc_e
 
 /* Sets *error to `what` is wrong with a frame; returns DATA. */
 kvarc_ret kvi_frame_bad(const struct kvi_frame *frame, kvarc_error *error, const char *what);
+/* Sets *error to a frame that `does` something with a predictor of a later version, such as "is
+ * predicted by"; returns OPTIONS. */
+kvarc_ret kvi_frame_newer(const struct kvi_frame *frame, kvarc_error *error, const char *does);
 /* Checks the meaning of a frame's header as kvi_frame_head_check does, and sets *error. Returns OK,
  * DATA, OPTIONS. */
 kvarc_ret kvi_frame_meaning(const struct kvi_frame *frame, kvarc_error *error);

@@ -157,6 +157,8 @@ static kvarc_ret on_segment(struct kvi_walk *w, kvarc_error *error)
 	kvarc_ret ret = check_t0(w, s->track, s->t0, error);
 	if (ret)
 		return ret;
+	if (s->coded && w->predictor.unknown)
+		return kvi_frame_newer(&current->frame, error, "has token ids that are coded by");
 	if (s->coded && !w->predictor.codes_ids)
 		return kvi_frame_bad(&current->frame, error,
 		                     "its token ids are coded, and its PREDICTOR does not say so");
@@ -181,6 +183,8 @@ static kvarc_ret on_chunk(struct kvi_walk_frame *current, struct kvi_walk_segmen
 	kvarc_ret ret = kvi_chunk_check(geometry, h, f, error);
 	if (ret)
 		return ret;
+	if (kvi_codec_predicts(h->codec) && segment->predictor.unknown)
+		return kvi_frame_newer(f, error, "is predicted by");
 	if (kvi_codec_predicts(h->codec) &&
 	    (h->params != segment->predictor.sequence ||
 	     kvi_codec_uses_prediction(h->codec) != segment->predictor.is_model))
@@ -232,6 +236,7 @@ static kvarc_ret on_predictor(const struct kvi_walk_frame *current, const struct
 		                                                      ? f->head.sequence
 		                                                      : 0,
 		                                  .is_model = p.kind == KVI_PREDICTOR_MODEL,
+		                                  .unknown = p.unknown,
 		                                  .codes_ids = p.codes_ids,
 		                                  .profile_bytes = p.content_bytes };
 	kvi_predictor_free(&p, alloc);
@@ -242,6 +247,8 @@ static kvarc_ret on_profile(const struct kvi_walk_frame *current,
                             struct kvi_walk_predictor *predictor, kvarc_error *error)
 {
 	struct kvi_profile_part p;
+	if (predictor->unknown)
+		return KVARC_OK;
 	if (!kvi_profile_part_parse(&p, current->content, current->content_bytes))
 		return kvi_frame_bad(&current->frame, error, "its fields");
 	if (p.offset != predictor->profile_next ||

@@ -27,6 +27,7 @@ struct kvi_walk_frame {
 struct kvi_walk_predictor {
 	uint64_t sequence;                    /* 0: none, or of kind 0 */
 	bool is_model;                        /* it is of kind 2 */
+	bool unknown;                         /* it is of a later version */
 	bool codes_ids;                       /* ids of segments behind it may be coded */
 	uint64_t profile_bytes, profile_next; /* bytes of its profile, offset of the next part */
 };

@@ -6,7 +6,15 @@
 #include "levels.h"
 #include "util/string_field.h"
 
-enum { CLOSED = 1, EMBEDDED = 2, FP8 = 4, CODES_IDS = 8, KINDS = 0xff, KINDS_OF_ATTENTION = 0xe0 };
+enum {
+	CLOSED = 1,
+	EMBEDDED = 2,
+	FP8 = 4,
+	CODES_IDS = 8,
+	ARITHMETIC = 0xf0,
+	KINDS = 0xff,
+	KINDS_OF_ATTENTION = 0xe0
+};
 /* Bits of attention, of both masks. */
 enum { KEYS = 0x20, SHARES = 0x40, TWELVE = 0x80 };
 
@@ -89,7 +97,10 @@ kvarc_ret kvi_predictor_parse(struct kvi_predictor *predictor, const struct kvi_
 		return KVARC_DATA;
 	if (predictor->kind == KVI_PREDICTOR_NONE)
 		return n == 0 ? KVARC_OK : KVARC_DATA;
-	if (predictor->kind != KVI_PREDICTOR_PROFILE && predictor->kind != KVI_PREDICTOR_MODEL) {
+	predictor->unknown = predictor->kind > KVI_PREDICTOR_MODEL ||
+	                     (predictor->kind == KVI_PREDICTOR_MODEL && n &&
+	                      params[0] & ARITHMETIC);
+	if (predictor->unknown) {
 		predictor->name = kvi_string_copy(alloc, "unknown");
 		return predictor->name ? KVARC_OK : kvi_alloc_error(alloc);
 	}

@@ -20,6 +20,7 @@ enum { KVI_PROFILE_EMBED_MAX = 1 << 30, KVI_PROFILE_FRAME_BYTES = 1 << 20 };
 /* The content of a PREDICTOR frame (spec 5.2). */
 struct kvi_predictor {
 	uint8_t kind;
+	bool unknown;  /* the kind, or its arithmetic, is one of a later version: there is a name */
 	uint8_t level; /* models of the profile: 2, 3; 4..8 with kind 2 */
 	bool embedded;
 	struct kvi_h128 digest; /* digest of the profile */
@@ -35,8 +36,8 @@ struct kvi_predictor {
 	uint64_t content_bytes; /* embedded: bytes of the profile's content */
 };
 
-/* Parses a PREDICTOR content; kvi_predictor_free frees its names. Returns OK, MEM, MEMLIMIT, DATA,
- * OPTIONS (a kind of a later version). */
+/* Parses a PREDICTOR content; kvi_predictor_free frees its names. Returns OK, MEM, MEMLIMIT,
+ * DATA. */
 kvarc_ret kvi_predictor_parse(struct kvi_predictor *predictor, const struct kvi_alloc *alloc,
                               const uint8_t *content, size_t bytes);
 /* Frees the names; NULL names are fine. */

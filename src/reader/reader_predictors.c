@@ -278,7 +278,7 @@ struct kvi_predictor_ref *kvi_reader_embedding(const kvarc_reader *r,
 static kvarc_ret look_for(kvarc_reader *r, struct kvi_predictor_ref *predictor)
 {
 	kvarc_ret ret = KVARC_OK;
-	if (predictor->p.kind > KVI_PREDICTOR_MODEL)
+	if (predictor->p.unknown)
 		return kvi_reason(&predictor->error, KVARC_REASON_NEWER,
 		                  kvi_fail_at(&predictor->error, KVARC_OPTIONS, KVARC_UNKNOWN,
 		                              predictor->sequence,
@@ -342,7 +342,7 @@ struct kvi_predictor_ref *kvi_reader_find_predictor(const kvarc_reader *r, uint6
 			continue;
 		if (x->sequence == sequence)
 			return x;
-		any = x->p.kind <= KVI_PREDICTOR_MODEL ? x : any;
+		any = x->p.unknown ? any : x;
 	}
 	return r->salvage ? any : NULL;
 }

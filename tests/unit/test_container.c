@@ -120,7 +120,7 @@ static void test_frame_types(void **state)
 			kvarc_ret want;
 			if (type == 0 || flags > 1 || type == 14 || type == 16)
 				want = KVARC_DATA;
-			else if ((type <= 13 || type == 15) && critical != is_c)
+			else if ((type <= 13 || type == 15 || type == 17) && critical != is_c)
 				want = KVARC_DATA;
 			else
 				want = known || !critical ? KVARC_OK : KVARC_OPTIONS;

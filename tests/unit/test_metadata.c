@@ -114,8 +114,11 @@ static void test_predictor_model(void **state)
 		kvi_predictor_free(&back, &alloc);
 		for (size_t n = 0; n < out.n; n++)
 			assert_int_equal(parse_predictor((char *)out.p, n), KVARC_DATA);
-		/* reserved flags and levels, attention of 12 bits and of 15 */
-		for (size_t n = 2; n < 6; n++) {
+		/* another arithmetic; levels, attention of 12 bits and of 15 */
+		out.p[2] ^= 0x80;
+		assert_int_equal(parse_predictor((char *)out.p, out.n), KVARC_OK);
+		out.p[2] ^= 0x80;
+		for (size_t n = 3; n < 6; n++) {
 			uint8_t old = out.p[n];
 			out.p[n] = n < 4 ? 0x88 : n == 4 ? 0xa0 : 0xc0;
 			assert_int_equal(parse_predictor((char *)out.p, out.n), KVARC_DATA);
@@ -160,7 +163,7 @@ static void test_predictor(void **state)
 	assert_int_equal(parse_predictor("\0\0", 2), KVARC_OK);
 	assert_int_equal(parse_predictor("\0\1x", 3), KVARC_DATA);
 	assert_int_equal(parse_predictor("\0", 1), KVARC_DATA);
-	assert_int_equal(parse_predictor("\2\1x", 3), KVARC_DATA);
+	assert_int_equal(parse_predictor("\2\1\1", 3), KVARC_DATA);
 	/* kinds of later versions, and an extension field */
 	assert_int_equal(parse_predictor("\3\1x", 3), KVARC_OK);
 	assert_int_equal(parse_predictor("\4\0\5\1x", 5), KVARC_OK);
