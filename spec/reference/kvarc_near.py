@@ -32,8 +32,8 @@ class Context(codecs.Context):
         for bit, add in ((m + 1, 1), (m + 2, 2), (m + 3, 4)):
             if y >= 1 << bit:
                 own = add
-        Y = (-y if self.neg else y) + max(own, 4 >> self.G)
-        self.neg, y = int(Y < 0), abs(Y)
+        Y = (-y - 1 if self.neg else y) + max(own, 4 >> self.G)
+        self.neg, y = int(Y < 0), -Y - 1 if Y < 0 else Y
         self.M = min(y >> 3, 32767)
         self.table = self.table & ~7 | y & 7
 

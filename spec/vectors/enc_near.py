@@ -73,9 +73,10 @@ def context(b, k, m):
     shift = 20 + G + 127 - xa
     y = ma >> shift if shift < 32 else 0
     own = 2 ** (y.bit_length() - m - 2) if y.bit_length() > m + 1 else 0
-    Y = (-y if b >> 31 else y) + max(int(own), 4 // 2 ** G)
-    return (int(Y < 0), G, min(abs(Y) // 8, 32767),
-            (min(7, max(-16, k - 4 * G)) + 16) * 8 + abs(Y) % 8)
+    Y = (~y if b >> 31 else y) + max(int(own), 4 // 2 ** G)
+    y = ~Y if Y < 0 else Y
+    return (int(Y < 0), G, min(y // 8, 32767),
+            (min(7, max(-16, k - 4 * G)) + 16) * 8 + y % 8)
 
 
 def stream(p, dtype, F, points, rope, head_channels, positions):

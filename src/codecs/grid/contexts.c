@@ -20,8 +20,9 @@ static inline lanes moved(lanes ctx, int m)
 	lanes own = (1 & (y >> (m + 1) != 0)) + (1 & (y >> (m + 2) != 0)) +
 	            (2 & (y >> (m + 3) != 0));
 	lanes more = own > half, sign = ctx >> 31;
-	y = ((y ^ sign) - sign) + ((own & more) | (half & ~more));
-	lanes neg = y >> 31, size = (y ^ neg) - neg, cells = size >> 3;
+	/* ^ sign: of a mean below zero -y - 1, rounded down as y is */
+	y = (y ^ sign) + ((own & more) | (half & ~more));
+	lanes neg = y >> 31, size = y ^ neg, cells = size >> 3;
 	lanes over = cells > 0x7fff;
 	cells = (cells & ~over) | (0x7fff & over);
 	return (ctx & 0xfff8) | (size & 7) | cells << 16 | (neg & INT32_MIN);
