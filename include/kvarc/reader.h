@@ -177,7 +177,7 @@ KVARC_API uint64_t kvarc_reader_tokens(const kvarc_reader *r, uint32_t track);
 
 /* A predictor that the archive names (spec 5.2). */
 typedef struct kvarc_predictor_info {
-	unsigned level;
+	unsigned level; /* 0: it is of a kind that a later version has */
 	uint8_t digest[16];
 	const char *name; /* never NULL */
 	int embedded;

@@ -212,6 +212,11 @@ static void report_predictor(struct report *report, const kvarc_predictor_info *
 	report_bool(report, "embedded", info->embedded);
 	report_bool(report, "present", where[0]);
 	report_print(report, "  {.label:-11} ");
+	if (!info->level) {
+		report_print(report, "of a kind that a later version has\n");
+		report_end_object(report);
+		return;
+	}
 	if (info->model)
 		report_print(report, "model {.model}\n"
 		                     "              weights {weights}, {arithmetic}\n"
@@ -227,7 +232,10 @@ static void describe_predictors(struct report *report, kvarc_reader *r)
 	kvarc_predictor_info p;
 	bool any = kvarc_reader_predictor(r, 0, &p) == KVARC_OK;
 
-	report_string(report, "predictor", !any ? "none" : p.model ? "model" : "profile");
+	report_string(report, "predictor", !any      ? "none"
+	                                    : p.model ? "model"
+	                                    : p.level ? "profile"
+	                                              : "unknown");
 	if (!any)
 		report_print(report, "  predictor   none\n");
 	report_array(report, "predictors");

@@ -416,7 +416,7 @@ kvarc_ret kvarc_reader_predictor(const kvarc_reader *r, size_t i, kvarc_predicto
 			.name = x->p.name,
 			.embedded = x->p.embedded,
 			.present = kvi_reader_embedding(r, x) || given(r, x->p.digest),
-			.model = x->p.kind == KVI_PREDICTOR_MODEL,
+			.model = x->p.kind == KVI_PREDICTOR_MODEL && !x->p.unknown,
 			.model_name = x->p.model_name ? x->p.model_name : "",
 			.arithmetic = x->p.kind != KVI_PREDICTOR_MODEL ? ""
 			              : text                           ? text
