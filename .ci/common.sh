@@ -195,13 +195,13 @@ gpu_kernels() { # ARCHITECTURE...
 
 # A compiler and libraries for the other architecture, and what runs its programs.
 aarch64_packages() {
-	local have=/usr/lib/aarch64-linux-gnu/pkgconfig/cmocka.pc
+	local have=/usr/lib/aarch64-linux-gnu/pkgconfig/libsodium.pc
 	[ -e "$have" ] || [ "$(id -u)" -ne 0 ] || dpkg --add-architecture arm64
 	install_missing qemu-aarch64-static qemu-user-static &&
 		install_missing /usr/aarch64-linux-gnu/lib/libc.a gcc-aarch64-linux-gnu \
 			libc6-dev-arm64-cross &&
-		install_missing "$have" libxxhash-dev:arm64 libzstd-dev:arm64 \
-			libcmocka-dev:arm64
+		install_missing "$have" libxxhash-dev:arm64 libsodium-dev:arm64 \
+			libzstd-dev:arm64 libcmocka-dev:arm64
 }
 
 # Makes a command that runs a program of the current folder under qemu.
@@ -220,7 +220,7 @@ aarch64() { # TEST...
 	local emulator=./emulator
 	export QEMU_CPU=max DIGEST=./run-digest KVARC=./run-kvarc
 	configure aarch64 --host=aarch64-linux-gnu --enable-werror --disable-shared \
-		--without-libarchive --without-jansson --without-sodium --without-isal \
+		--without-libarchive --without-jansson --without-isal \
 		PKG_CONFIG_LIBDIR=/usr/lib/aarch64-linux-gnu/pkgconfig
 	emulator emulator
 	emulated run-digest tests/reference/digest

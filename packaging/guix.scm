@@ -18,7 +18,7 @@
    (list #:configure-flags
          #~(cons "--without-isal"
                  (map (lambda (name) (string-append "--with-" name "=link"))
-                      '("libarchive" "jansson" "sqlite3" "libcurl" "hiredis" "sodium")))
+                      '("libarchive" "jansson" "sqlite3" "libcurl" "hiredis")))
          #:test-target "check"))
   (native-inputs (list autoconf automake libtool pkg-config cmocka))
   (inputs (list xxhash `(,zstd "lib") libarchive jansson sqlite curl hiredis libsodium))

@@ -17,7 +17,7 @@ class Kvarc < Formula
   depends_on "zstd"
 
   def install
-    libraries = %w[libarchive jansson sqlite3 libcurl hiredis sodium]
+    libraries = %w[libarchive jansson sqlite3 libcurl hiredis]
     system "./configure", "--without-isal", "--without-cmocka",
            *libraries.map { |name| "--with-#{name}=link" }, *std_configure_args
     system "make", "install"

@@ -140,7 +140,7 @@ for architecture; do
 	cd "$root/kvarc"
 	"$top/configure" -q --host="$architecture-linux-gnu" --disable-shared --without-isal --without-cmocka \
 		--with-libarchive=link --with-jansson=link --with-sqlite3=link --with-libcurl=link \
-		--with-hiredis=link --with-sodium=link PKG_CONFIG='pkg-config --static' \
+		--with-hiredis=link PKG_CONFIG='pkg-config --static' \
 		CFLAGS=-O2 LDFLAGS='-s -static' CXX=false
 	make -s -j"$jobs" kvarc LDFLAGS='-s -all-static'
 	cp kvarc "$folder/kvarc-$version-$architecture"

@@ -12,7 +12,7 @@ stdenv.mkDerivation {
   buildInputs = [ xxHash zstd libarchive jansson sqlite curl hiredis libsodium isa-l ];
   nativeCheckInputs = [ cmocka python3 ];
   configureFlags = map (name: "--with-${name}=link")
-    [ "libarchive" "jansson" "sqlite3" "libcurl" "hiredis" "sodium" "isal" ];
+    [ "libarchive" "jansson" "sqlite3" "libcurl" "hiredis" "isal" ];
   outputs = [ "out" "dev" "doc" "man" ];
   enableParallelBuilding = true;
   doInstallCheck = true;

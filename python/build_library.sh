@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Builds the library for the package: build_library.sh FOLDER [CONFIGURE-ARGUMENT...]
 #
-# Static libraries for the extension and the command, in FOLDER. They need xxHash and Zstandard of
-# this host; the optional libraries are opened when they are first needed, as docs/building.md says.
+# Static libraries for the extension and the command, in FOLDER. They need xxHash, libsodium and
+# Zstandard of this host; the optional libraries are opened when they are first needed, as
+# docs/building.md says.
 # A tree without configure gets one (autoreconf).
 set -eu
 

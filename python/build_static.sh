@@ -12,12 +12,11 @@ set -eu
 folder=${1:?folder}
 shift
 exec "$(dirname "$0")/build_library.sh" "$folder" --with-libarchive=dlopen --with-libcurl=dlopen \
-	--with-jansson=link --with-sodium=link --with-sqlite3=link --with-hiredis=link \
-	--without-isal \
+	--with-jansson=link --with-sqlite3=link --with-hiredis=link --without-isal \
 	XXHASH_CFLAGS=' ' XXHASH_LIBS=-l:libxxhash.a \
+	SODIUM_CFLAGS=' ' SODIUM_LIBS=-l:libsodium.a \
 	ZSTD_CFLAGS=' ' ZSTD_LIBS=-l:libzstd.a \
 	JANSSON_CFLAGS=' ' JANSSON_LIBS=-l:libjansson.a \
-	SODIUM_CFLAGS=' ' SODIUM_LIBS=-l:libsodium.a \
 	SQLITE3_CFLAGS=' ' SQLITE3_LIBS='-l:libsqlite3.a -lm -lpthread -ldl' \
 	HIREDIS_CFLAGS=' ' HIREDIS_LIBS=-l:libhiredis.a \
 	"$@"

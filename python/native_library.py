@@ -27,7 +27,7 @@ NOT_PIC = {"-l:libjansson.a": "-ljansson"}
 PROGRAMS = (("make", "make"), (os.environ.get("PKG_CONFIG", "pkg-config"), "pkg-config"))
 GENERATORS = (("autoconf", "autoconf"), ("automake", "automake"), ("libtoolize", "libtool"))
 MODULES = (("libxxhash", "libxxhash-dev", ""), ("libzstd", "libzstd-dev", ""),
-           ("jansson", "libjansson-dev", "jansson"), ("libsodium", "libsodium-dev", "sodium"),
+           ("libsodium", "libsodium-dev", ""), ("jansson", "libjansson-dev", "jansson"),
            ("sqlite3", "libsqlite3-dev", "sqlite3"), ("hiredis", "libhiredis-dev", "hiredis"),
            ("libcurl", "libcurl4-openssl-dev", "libcurl"),
            ("libarchive", "libarchive-dev", "libarchive"))
@@ -137,7 +137,7 @@ def link_arguments(build):
         return [f"-L{libs}", *rpath] + ["-l" + name for name in LIBRARIES]
     words = ["-Wl,--exclude-libs,ALL", "-Wl,--start-group"]
     words += [os.path.join(libs, f"lib{name}.a") for name in LIBRARIES]
-    for name in ("XXHASH", "ZSTD", "LIBARCHIVE", "JANSSON", "SODIUM", "ISAL", "SQLITE3",
+    for name in ("XXHASH", "SODIUM", "ZSTD", "LIBARCHIVE", "JANSSON", "ISAL", "SQLITE3",
                  "LIBCURL", "HIREDIS"):
         words += [NOT_PIC.get(word, word) for word in _makefile_variable(build, name + "_LIBS")]
     return words + ["-Wl,--end-group", "-lpthread", "-lm", "-ldl"]

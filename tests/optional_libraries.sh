@@ -99,14 +99,6 @@ if without LIBARCHIVE; then
 	refused "$kvarc" pack --attach folder -o x.kva "$slot"
 	[ ! -e x.kva ] || fail "an archive was made"
 fi
-if without SODIUM; then
-	(umask 077 && echo secret > word)
-	refused "$kvarc" pack --passphrase-file word --encrypt -o x.kva "$slot"
-	"$kvarc" pack -q --passphrase-file word --encrypt -o sealed.kva "$slot"
-	refused "$kvarc" unpack --passphrase-file word -o y sealed.kva
-	refused "$kvarc" info sealed.kva
-	[ ! -e y ] && [ ! -e x.kva ] || fail "a file was made"
-fi
 # Parity does without, and is the same.
 if without ISAL; then
 	SOURCE_DATE_EPOCH=1 "$kvarc" pack -q --parity 20 -o with.kva "$slot"

@@ -297,10 +297,8 @@ static void make_master(void)
 	keep((struct saved_version){ "b/fork", 1, { 300, 290 }, false });
 	keep(save_new(&o, "b/fork", (struct made_file){ 340, 310 }, false));
 	keep(save_new(&o, "c", (struct made_file){ 150, 0 }, false));
-	if (kvarc_has_encryption()) {
-		keep(save_new(&o, "e", (struct made_file){ 180, NONE }, true));
-		keep(save_new(&o, "e", (struct made_file){ 230, NONE }, true));
-	}
+	keep(save_new(&o, "e", (struct made_file){ 180, NONE }, true));
+	keep(save_new(&o, "e", (struct made_file){ 230, NONE }, true));
 	if (kvarc_store_remove(o.plain.s, "gone", NULL) ||
 	    kvarc_store_remove(o.plain.s, "long", NULL))
 		die(o.plain.error.text);
@@ -481,14 +479,11 @@ static void check_saves(struct opened_store *o, const char *when)
 	enum { SAVES = sizeof files / sizeof files[0] };
 	struct saved_version done[SAVES];
 	size_t n = 0;
-	if (kvarc_has_encryption())
-		check_locked(o, when);
+	check_locked(o, when);
 	for (size_t i = 0; i < SAVES; i++) {
 		struct saved_version v = { names[i], 0, files[i], *names[i] == 'e' };
 		struct made_store *m = handle_of(o, &v);
 		kvarc_ret ret = KVARC_DATA;
-		if (v.encrypted && !kvarc_has_encryption())
-			continue;
 		for (int again = 0; again < 2 && ret; again++) {
 			kvarc_saved saved = { 0 };
 			if (made_save(m, v.session, v.f,

@@ -34,7 +34,7 @@ kvarc_ret made_open(struct made_store *m, const struct made_place *place)
 	kvarc_store_options o = KVARC_STORE_OPTIONS_INIT;
 	memset(m, 0, sizeof *m);
 	o.common.error = &m->error;
-	o.keys = place->keyed && kvarc_has_encryption() ? &keys : NULL;
+	o.keys = place->keyed ? &keys : NULL;
 	o.flags = place->flags;
 	o.index = place->index;
 	return kvarc_store_open(&m->s, place->url, &o);

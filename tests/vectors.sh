@@ -63,27 +63,6 @@ answers() {
 	esac
 }
 
-# Whether encryption is built in.
-sodium=
-! grep -q '^#define HAVE_SODIUM 1' config.h || sodium=yes
-
-# lacks FILE: what the library has no part for (frames.md) is "unsupported", whatever else is
-# wrong with it, and the part is named.
-lacks() {
-	case ${1##*/} in
-	*-encrypted-incompat.kva) part='newer version' ;;
-	*-encrypted*) part='encrypted' ;;
-	esac
-	for pipe in '' -p; do
-		ask "$digest" $pipe "$1"
-		{ [ "$rc" -eq 3 ] && grep -q "^unsupported: .*$part" "$work/out"; } ||
-			fail "digest $pipe of ${1##*/}: exit $rc instead of 3"
-	done
-	ask "$kvarc" test "$1"
-	{ [ "$rc" -eq 1 ] && grep -q "$part" "$work/err" && [ "$(wc -l <"$work/err")" -eq 1 ]; } ||
-		fail "kvarc test ${1##*/}: exit $rc instead of 1"
-}
-
 # Those that README.md says are answered "format".
 formats=$(sed -n 's/^| \(bad-[a-z0-9-]*\) .*| format |$/\1.kva/p' \
 	"$vectors/README.md" | tr '\n' ' ')
@@ -114,17 +93,9 @@ check_vector() {
 				fail "reference of $name"
 		done
 	fi
-	case ${file##*/} in
-	*-frame-*) ;; # without the feature bit
-	*-encrypted*)
-		[ -n "$sodium" ] || {
-			lacks "$file"
-			return
-		} ;;
-	esac
 	# The key in a file for the command.
 	key=${file%.kva}.key given=
-	[ -f "$key" ] && [ -n "$sodium" ] || key=
+	[ -f "$key" ] || key=
 	[ -z "$key" ] || {
 		read -r word secret <"$key"
 		given=--$word-file=$work/secret

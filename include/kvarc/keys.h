@@ -64,8 +64,4 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_read_envelope(const kvarc_source *sou
                                                          const kvarc_common *common,
                                                          kvarc_envelope *envelope);
 
-/* 1: this library reads and writes encrypted archives; 0: it was built without libsodium, or the
- * host has none, which is asked again at the next call. Any thread. */
-KVARC_API int kvarc_has_encryption(void);
-
 #endif

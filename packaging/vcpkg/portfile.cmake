@@ -2,8 +2,7 @@
 # An overlay port: vcpkg install kvarc --overlay-ports=packaging/vcpkg
 set(SOURCE_PATH "${CMAKE_CURRENT_LIST_DIR}/../..")
 set(options --without-isal --without-cmocka)
-foreach(pair safetensors:jansson store:sqlite3 s3:libcurl redis:hiredis encryption:sodium
-        workspaces:libarchive)
+foreach(pair safetensors:jansson store:sqlite3 s3:libcurl redis:hiredis workspaces:libarchive)
   string(REPLACE ":" ";" pair ${pair})
   list(GET pair 0 feature)
   list(GET pair 1 library)

@@ -232,10 +232,6 @@ bool keys_open(const struct key_options *options)
 		ok = add_key(options->files.p[i]);
 	for (size_t i = 0; i < options->passphrase_files.n && ok; i++)
 		ok = add_passphrase(options->passphrase_files.p[i]);
-	if (ok && (all.n || options->encrypt) && !kvarc_has_encryption()) {
-		msg_usage("encryption needs " SODIUM_MISSING);
-		ok = false;
-	}
 	return ok;
 }
 
@@ -253,7 +249,7 @@ static bool ask(const char *what)
 
 bool keys_ask(const char *archive)
 {
-	if (all.n || asked || !kvarc_has_encryption() || !passphrase_can_ask())
+	if (all.n || asked || !passphrase_can_ask())
 		return false;
 	asked = true;
 	msg_note(archive, "is encrypted");

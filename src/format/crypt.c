@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* crypt.c - the file key, and frames that are opened and sealed with it (frames.md 12.1) */
-#include "config.h"
-
 #include "crypt.h"
 
 #include <string.h>
@@ -58,8 +56,6 @@ kvarc_ret kvi_crypt_check(kvarc_error *error, const char *call, const kvarc_keys
 	}
 	if (wrong)
 		return kvi_fail(error, KVARC_PROG, "%s: %s", call, wrong);
-	if (!ret && !kvi_aead_ready())
-		return kvi_fail(error, KVARC_OPTIONS, "%s: encryption needs " SODIUM_MISSING, call);
 	return ret;
 }
 

@@ -37,8 +37,7 @@ struct kvi_crypt {
 	uint8_t payloads[KVARC_KEYS_MAX][KVI_KEY_PAYLOAD_BYTES];
 };
 
-/* Checks a caller's keys; keys NULL: there are none. Returns OK, PROG; OPTIONS where libsodium is
- * missing and there are keys. */
+/* Checks a caller's keys; keys NULL: there are none. Returns OK, PROG. */
 KVI_SHARED kvarc_ret kvi_crypt_check(kvarc_error *error, const char *call, const kvarc_keys *keys,
                                      bool writes);
 

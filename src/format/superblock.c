@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* superblock.c - parses and writes the superblock (spec 2) */
-#include "config.h"
-
 #include "superblock.h"
 
-#include "util/aead.h"
 #include "util/bytes.h"
 #include "util/hash.h"
 
@@ -44,19 +41,9 @@ kvarc_ret kvi_superblock_parse(struct kvi_superblock *sb, const uint8_t in[KVI_S
 	if (kvi_load64(in + CHECK_AT) != kvi_h64(in, CHECK_AT))
 		return KVARC_DATA;
 	if (sb->major != KVARC_FORMAT_MAJOR ||
-	    sb->incompat & ~(uint32_t)(KVI_INCOMPAT_ENCRYPTED | KVI_INCOMPAT_STORE) ||
-	    (sb->incompat & KVI_INCOMPAT_ENCRYPTED && !kvi_aead_ready()))
+	    sb->incompat & ~(uint32_t)(KVI_INCOMPAT_ENCRYPTED | KVI_INCOMPAT_STORE))
 		return KVARC_OPTIONS;
 	return memcmp(in + 40, zero, sizeof zero) ? KVARC_DATA : KVARC_OK;
-}
-
-const char *kvi_superblock_lacks(const struct kvi_superblock *sb)
-{
-	const uint32_t known = KVI_INCOMPAT_ENCRYPTED | KVI_INCOMPAT_STORE;
-	return sb->major == KVARC_FORMAT_MAJOR && !(sb->incompat & ~known) &&
-	                       sb->incompat & KVI_INCOMPAT_ENCRYPTED && !kvi_aead_ready()
-	               ? "is encrypted; reading it needs " SODIUM_MISSING
-	               : NULL;
 }
 
 bool kvi_superblock_pre_release(const uint8_t in[KVI_SUPERBLOCK_BYTES])

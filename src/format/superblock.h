@@ -29,9 +29,6 @@ bool kvi_superblock_magic(const uint8_t *p, size_t bytes);
 /* Fills sb whenever the magic is right. Returns OK, FORMAT, DATA, OPTIONS in
  * the order of tests of spec 2. */
 kvarc_ret kvi_superblock_parse(struct kvi_superblock *sb, const uint8_t in[KVI_SUPERBLOCK_BYTES]);
-/* The feature that the file needs and this library lacks, as the end of "the archive ..."; NULL
- * when kvi_superblock_parse returned OPTIONS for another reason. */
-const char *kvi_superblock_lacks(const struct kvi_superblock *sb);
 /* Whether it is the superblock of a version before 1.0, whose layout this one does not read. */
 bool kvi_superblock_pre_release(const uint8_t in[KVI_SUPERBLOCK_BYTES]);
 

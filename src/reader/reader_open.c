@@ -64,9 +64,6 @@ static kvarc_ret read_superblock(kvarc_reader *r)
 	ret = kvi_superblock_parse(&r->sb, b);
 	r->in.sync = kvi_frame_sync(r->sb.file_id);
 	r->in.stored = r->sb.incompat & KVI_INCOMPAT_STORE;
-	const char *lacks = ret == KVARC_OPTIONS ? kvi_superblock_lacks(&r->sb) : NULL;
-	if (lacks)
-		return kvi_fail_at(r->error, ret, 0, KVARC_UNKNOWN, "the archive %s", lacks);
 	if (ret == KVARC_OPTIONS)
 		return kvi_reason(
 			r->error, KVARC_REASON_NEWER,

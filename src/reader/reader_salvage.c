@@ -58,11 +58,6 @@ static kvarc_ret salvage_file_id(kvarc_reader *r)
 	struct kvi_frame f;
 	kvarc_ret ret;
 	r->sb.incompat = KVI_INCOMPAT_ENCRYPTED;
-	if (!kvi_aead_ready())
-		return kvi_fail_at(
-			r->error, KVARC_OPTIONS, 0, KVARC_UNKNOWN, "the archive %s",
-			kvi_superblock_lacks(&(struct kvi_superblock){
-				.major = KVARC_FORMAT_MAJOR, .incompat = KVI_INCOMPAT_ENCRYPTED }));
 	while ((ret = next_header(&s, r->error)) == KVARC_OK) {
 		if (s.f.head.type != KVI_FRAME_KEY ||
 		    s.f.head.payload_bytes != KVI_KEY_PAYLOAD_BYTES)

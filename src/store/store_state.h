@@ -80,7 +80,7 @@ kvarc_ret kvi_service_check(struct kvarc_store *store);
 
 /* Keys (store_keys.c). */
 
-/* Checks the keys of the caller. Returns OK, PROG, OPTIONS (built without libsodium). */
+/* Checks the keys of the caller. Returns OK, PROG. */
 kvarc_ret kvi_store_keys_open(struct kvarc_store *store);
 void kvi_store_keys_close(struct kvarc_store *store); /* wipes */
 /* Derives the passphrases; make: the store gets a salt where it has none. Returns OK; END: that is

@@ -18,10 +18,7 @@ enum {
 	KVI_AEAD_SALT_BYTES = 16
 };
 
-/* Whether libsodium is built in and can be used; without it no other call of this file may be
- * made. Any thread. */
-bool kvi_aead_ready(void);
-/* Keys, nonces, salts and hashes below have the sizes above; a hash has 32 bytes. */
+/* Keys, nonces, salts and hashes below have the sizes above; a hash has 32 bytes. Any thread. */
 
 /* Random bytes. */
 KVI_SHARED void kvi_aead_random(void *out, size_t bytes);

@@ -23,5 +23,4 @@ libkvi_la_SOURCES += \
 	src/util/libarchive.c src/util/libarchive.h \
 	src/util/jansson_calls.c src/util/jansson_calls.h \
 	src/util/shared.h \
-	src/util/sodium_calls.c src/util/sodium_calls.h \
 	src/util/version.c

@@ -8,9 +8,8 @@ Each of COUNT rounds takes the next scenario. SETUP makes a state in an empty fo
 at a moment between its start and the time that a whole run takes; CHECK must succeed then, and
 again behind a whole RUN. They are lines for sh, with $KVARC, $FIRST, $SECOND and $THIRD: slots of
 which each begins with the one before; $LONG and $SHORT: tensors with 256 equal tokens in front.
-Without scenarios of the caller: pack, pack -f, append, and with SQLite session save and store gc,
-in the store s, and with libsodium session save with a key. Exit 1 at the first check that fails;
-the folder stays.
+Without scenarios of the caller: pack, pack -f, append, and with SQLite session save, also with a
+key, and store gc, in the store s. Exit 1 at the first check that fails; the folder stays.
 """
 import json
 import os
@@ -60,9 +59,6 @@ STORES = [
      '"$KVARC" session rm -q a',
      '"$KVARC" store gc -q --grace 0',
      '"$KVARC" session load -q -f -o back b && cmp back "$SHORT" && "$KVARC" store verify'),
-]
-# With libsodium, too.
-KEYED = [
     ('session save with a key',
      '"$KVARC" keygen -q key; "$KVARC" session save -q a "$FIRST" --encrypt --key-file key;'
      '"$KVARC" session save -q a "$SECOND" --key-file key',
@@ -152,11 +148,6 @@ def make_tensors(path, rows, tokens):
         f.write(struct.pack('<Q', len(text)) + text + rows[0][:size] + rows[1][:size])
 
 
-def has_keys(environment, work):
-    return subprocess.run([environment['KVARC'], 'keygen', '-q', os.path.join(work, 'key')],
-                          stderr=subprocess.DEVNULL, env=environment, check=False).returncode == 0
-
-
 def has_stores(environment, work):
     r = subprocess.run([environment['KVARC'], 'session', 'save', '-q', 'a', environment['FIRST'],
                         '--store', os.path.join(work, 'probe')], env=environment, check=False)
@@ -170,7 +161,7 @@ def main(kvarc, slot, count, *more):
     if not scenarios:
         scenarios = list(SCENARIOS)
         if has_stores(environment, work):
-            scenarios += STORES + (KEYED if has_keys(environment, work) else [])
+            scenarios += STORES
     random.seed(int(os.environ.get('KILLS_SEED', '1')))
     took = [seconds_of(s, environment, os.path.join(work, 'whole')) for s in scenarios]
     ended = 0

@@ -8,8 +8,7 @@ set -eu
 libraries_lock -s
 slot=${srcdir:-.}/tests/data/import/ggsq4-long.bin
 ./tests/crash/crash_states "$slot" "${CRASH_STATES:-1500}" "${CRASH_SEED:-1}"
-! grep -q '^#define HAVE_SODIUM 1' config.h ||
-	./tests/crash/crash_states "$slot" "${CRASH_STATES:-1500}" "${CRASH_SEED:-1}" encrypted
+./tests/crash/crash_states "$slot" "${CRASH_STATES:-1500}" "${CRASH_SEED:-1}" encrypted
 # built with SQLite alone
 [ ! -e tests/crash/store_states ] ||
 	./tests/crash/store_states "${STORE_STATES:-400}" "${CRASH_SEED:-1}"

@@ -495,7 +495,7 @@ static void check_state(size_t end, bool ahead, bool go)
 		close(fd);
 		write_state_file(index);
 	}
-	for (int keyed = 0; keyed < (kvarc_has_encryption() ? 2 : 1); keyed++) {
+	for (int keyed = 0; keyed < 2; keyed++) {
 		p.keyed = keyed;
 		if (made_open(&m, &p)) {
 			lose(end, "open", url, 0, m.error.text);
@@ -580,10 +580,8 @@ static void play(void)
 	save("short", 150, 0, false);
 	fork_session("a", 1, "b/fork", (struct made_file){ 100, NONE });
 	save("b/fork", 120, 100, false);
-	if (kvarc_has_encryption()) {
-		save("e", 70, NONE, true);
-		save("e", 100, NONE, true);
-	}
+	save("e", 70, NONE, true);
+	save("e", 100, NONE, true);
 	remove_session("a");
 	save("a", 150, 145, false);
 	remove_session("long");

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
 # Encrypted archives: keys and passphrases in files, who may read them, what shows without.
-needs SODIUM
 kv keygen a.key
 kv keygen a.key
 kv keygen a b

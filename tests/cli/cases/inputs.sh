@@ -2,7 +2,7 @@
 # shellcheck shell=sh
 # What a name is read from: files, and pipes that are open already. No name is waited for, and none
 # is read without end.
-needs JANSSON SODIUM SQLITE3
+needs JANSSON SQLITE3
 "$KVARC" keygen -q key
 mkfifo fifo
 ln -s /dev/zero zero

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
 # What comes out of an encrypted archive is for its owner, whoever may read the archive.
-needs SODIUM SQLITE3
+needs SQLITE3
 "$KVARC" keygen -q key
 kv pack -q --encrypt --key-file key -o e.kva "$SLOT"
 chmod 644 e.kva

@@ -4,7 +4,6 @@
 short() {
 	sed -E "s|$PWD|HERE|g; s/[0-9.]+ [kM]?B/BYTES/g; s/[0-9a-f]{32}/ARCHIVE/g" >&2
 }
-needs SODIUM
 kv keygen -q key
 kv session list --store st 2>&1 | short
 kv store stat --store "$PWD/st" 2>&1 | short
