@@ -6,6 +6,7 @@
 #include "format/frame.h"
 #include "format/frame_index.h"
 #include "format/packed.h"
+#include "util/key_hash.h"
 #include "fuzz_common.h"
 
 enum { DECODED_MAX = 1 << 20 };
@@ -208,7 +209,7 @@ bool fuzz_contents_repair(struct fuzz_contents *c, unsigned type, uint64_t offse
 	    *decoded <= DECODED_MAX &&
 	    kvi_unpack(&c->packer, payload, bytes, *decoded, &content, &owned) == KVARC_OK) {
 		if (type == KVI_FRAME_GEOMETRY)
-			c->geometry = kvi_h128(content, *decoded);
+			c->geometry = kvi_b128(content, *decoded);
 		else if (type == KVI_FRAME_IDENTITY)
 			kvi_identity_parse(&c->identity, &c->alloc, content, *decoded);
 		else if (type == KVI_FRAME_STOREREF)

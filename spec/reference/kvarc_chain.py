@@ -2,12 +2,16 @@
 """Chain values of the reference decoder: kvarc-format.md 5.3."""
 
 import struct
+from hashlib import blake2b
 
 from kvarc_codecs import demand
-from xxh3 import h128
 
 KEYS = (b"adapter", b"layout", b"lossy", b"model", b"namespace",
         b"quantization", b"tokenizer", b"weights")
+
+
+def b128(data):
+    return blake2b(data, digest_size=16).digest()
 
 
 def varint(n):
@@ -24,8 +28,9 @@ def string(text):
 
 def root_of(identity, geometry):
     """geometry: content of the frame."""
-    return h128(h128(geometry) + bytes([len(KEYS)]) + b"".join(
-        string(key) + string(identity.get(key, b"")) for key in KEYS))
+    return b128(
+        b"kvarc chain root" + b128(geometry) + bytes([len(KEYS)]) + b"".join(
+            string(key) + string(identity.get(key, b"")) for key in KEYS))
 
 
 def runs_of(positions):
@@ -41,7 +46,7 @@ def runs_of(positions):
 
 
 def value(before, track, runs, ids):
-    return h128(before + struct.pack("<Q", track) + runs
+    return b128(b"kvarc chain link" + before + struct.pack("<Q", track) + runs
                 + struct.pack("<%di" % len(ids), *ids))
 
 

@@ -3,6 +3,7 @@
 
 import struct
 
+from kvarc_chain import b128
 from kvarc_codecs import ELEMENT_BYTES, Bad, Cursor, demand
 from xxh3 import h128
 
@@ -50,7 +51,7 @@ def content_digest(geometry, track, s, raws):
             out += h128(b"".join(
                 raw[(i * t.heads + head) * size:][:size]
                 for i in range(s.n)))
-    return h128(out)
+    return b128(out)
 
 
 class StoreReader:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Fields, dtypes and random numbers of the vector encoder."""
+"""Fields, keys, dtypes and random numbers of the vector encoder."""
 
 import os
 import struct
 import sys
+from hashlib import blake2b
 
 # For xxh3.
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
@@ -18,6 +19,11 @@ CODE.update({LATER_1: "B", LATER_2: "H", LATER_4: "I"})
 SIZE = {d: struct.calcsize(c) for d, c in CODE.items()}
 EXPONENT_BITS = {F32: 8, F16: 5, BF16: 8, E4M3: 4, E5M2: 5}
 MANTISSA_BITS = {F32: 23, F16: 10, BF16: 7, E4M3: 3, E5M2: 2}
+
+
+def b128(data):
+    """1.4"""
+    return blake2b(data, digest_size=16).digest()
 
 
 class Random:

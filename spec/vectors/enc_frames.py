@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 import xchacha
 from argon2 import argon2id
-from enc_fields import pack_elements, varint
+from enc_fields import b128, pack_elements, varint
 from xxh3 import h128
 
 OUTER = bytes(range(32))
@@ -138,7 +138,7 @@ def content_digest(tensors, positions, ids, values):
             out += h128(pack_elements(t["dtype"], [
                 elements[(token * heads + head) * channels + c]
                 for token in range(n) for c in range(channels)]))
-    return h128(out)
+    return b128(out)
 
 
 def storeref(w, track, segments, at=None, **edits):

@@ -16,8 +16,8 @@ from enc_cells import cells_payload  # noqa: E402
 from enc_codecs import Payload, chunk_payload  # noqa: E402
 from enc_layers import layers_payload  # noqa: E402
 from enc_fields import (  # noqa: E402
-    SIZE, pack_elements, packed, string, varint, zigzag, zstd_frame)
-from xxh3 import frame_check, h64, h128, h128_hex  # noqa: E402
+    SIZE, b128, pack_elements, packed, string, varint, zigzag, zstd_frame)
+from xxh3 import frame_check, h64, h128_hex  # noqa: E402
 
 KEY, VALUE = 0, 1
 NAMES = {1: "GEOMETRY", 2: "IDENTITY", 3: "RESTORE", 4: "BLOB", 5: "PARAMS",
@@ -82,8 +82,8 @@ def runs_of(positions):
 
 def linked(before, track, positions, ids):
     """5.3"""
-    return h128(before + struct.pack("<Q", track) + runs_of(positions)
-                + struct.pack("<%di" % len(ids), *ids))
+    return b128(b"kvarc chain link" + before + struct.pack("<Q", track)
+                + runs_of(positions) + struct.pack("<%di" % len(ids), *ids))
 
 
 class Writer:
@@ -245,8 +245,10 @@ class Writer:
         """5.3"""
         keys = ("adapter", "layout", "lossy", "model", "namespace",
                 "quantization", "tokenizer", "weights")
-        return h128(h128(self.geometry_bytes) + varint(len(keys)) + b"".join(
-            string(k) + string(self.identity_pairs.get(k, "")) for k in keys))
+        return b128(b"kvarc chain root" + b128(self.geometry_bytes)
+                    + varint(len(keys)) + b"".join(
+                        string(k) + string(self.identity_pairs.get(k, ""))
+                        for k in keys))
 
     def segment(self, track, n, positions=None, ids=None, method=0,
                 coded=None, chain=None, t0=None):

@@ -13,7 +13,7 @@ struct kvi_chain {
 	struct kvi_h128 value;
 };
 
-/* Computes the value that chain values begin with; geometry: H128 of the content of GEOMETRY.
+/* Computes the value that chain values begin with; geometry: B128 of the content of GEOMETRY.
  * scratch: memory. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_chain_root(struct kvi_h128 *root, struct kvi_out *scratch, struct kvi_h128 geometry,
                          const struct kvi_identity *id);

@@ -2,6 +2,7 @@
 /* content_digest.c - hashes ids, positions and elements of a segment (spec frames 12.3) */
 #include "content_digest.h"
 
+#include "util/key_hash.h"
 #include "util/view.h"
 
 /* Elements of a head are hashed in parts of this size where they are not packed in memory. */
@@ -9,21 +10,21 @@ enum { PART_BYTES = 16 << 10 };
 
 /* The hash with ids, and the one without. */
 struct digest_pair {
-	struct kvi_hasher with, without;
+	struct kvi_key_hasher with, without;
 };
 
 static void add_both(struct digest_pair *pair, const void *p, size_t bytes)
 {
-	kvi_hasher_add(&pair->with, p, bytes);
-	kvi_hasher_add(&pair->without, p, bytes);
+	kvi_key_hasher_add(&pair->with, p, bytes);
+	kvi_key_hasher_add(&pair->without, p, bytes);
 }
 
-static void add_numbers(struct kvi_hasher *hasher, const int32_t *p, uint32_t n)
+static void add_numbers(struct kvi_key_hasher *hasher, const int32_t *p, uint32_t n)
 {
 	uint8_t b[4];
 	for (uint32_t i = 0; i < n; i++) {
 		kvi_store32(b, (uint32_t)p[i]);
-		kvi_hasher_add(hasher, b, sizeof b);
+		kvi_key_hasher_add(hasher, b, sizeof b);
 	}
 }
 
@@ -31,19 +32,20 @@ static void begin(struct digest_pair *pair, const struct kvi_content *content)
 {
 	uint8_t head[24] = "kvarc content 10";
 	kvi_store32(head + 16, content->n);
-	kvi_hasher_begin(&pair->with);
-	kvi_hasher_begin(&pair->without);
+	kvi_key_hasher_begin(&pair->with);
+	kvi_key_hasher_begin(&pair->without);
 	kvi_store32(head + 20, 0);
-	kvi_hasher_add(&pair->without, head, sizeof head);
+	kvi_key_hasher_add(&pair->without, head, sizeof head);
 	add_numbers(&pair->without, content->positions, content->n);
 	kvi_store32(head + 20, content->ids ? 1 : 0);
-	kvi_hasher_add(&pair->with, head, sizeof head);
+	kvi_key_hasher_add(&pair->with, head, sizeof head);
 	add_numbers(&pair->with, content->positions, content->n);
 	if (content->ids)
 		add_numbers(&pair->with, content->ids, content->n);
 }
 
-/* The elements of one head, token by token; head: of it, all tokens. */
+/* H128 of the elements of one head, token by token; head: of it, all tokens. They are nearly all
+ * that is hashed, for which B128 is too slow. */
 static struct kvi_h128 hash_head(const kvarc_view *view, const struct kvi_view_block *head)
 {
 	uint8_t part[PART_BYTES];
@@ -97,6 +99,6 @@ void kvi_content_digest(const kvarc_geometry *geometry, const struct kvi_order *
 		const uint32_t tensor = order->tensors[i];
 		add_tensor(&b, &geometry->tensors[tensor], &content->views[tensor], content->n);
 	}
-	*with = kvi_hasher_end(&b.with);
-	*without = kvi_hasher_end(&b.without);
+	*with = kvi_key_hasher_end(&b.with);
+	*without = kvi_key_hasher_end(&b.without);
 }

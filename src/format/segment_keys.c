@@ -4,8 +4,9 @@
 #include "content_digest.h"
 #include "geometry_check.h"
 #include "util/arguments.h"
+#include "util/key_hash.h"
 
-/* H128 of the content of GEOMETRY. */
+/* B128 of the content of GEOMETRY. */
 static kvarc_ret hash_geometry(const kvarc_geometry *geometry, struct kvi_out *scratch,
                                struct kvi_h128 *hash)
 {
@@ -18,7 +19,7 @@ static kvarc_ret hash_geometry(const kvarc_geometry *geometry, struct kvi_out *s
 	kvi_geometry_free(&copy, scratch->alloc);
 	if (scratch->failed)
 		return kvi_alloc_error(scratch->alloc);
-	*hash = kvi_h128(scratch->p, scratch->n);
+	*hash = kvi_b128(scratch->p, scratch->n);
 	return KVARC_OK;
 }
 

@@ -8,7 +8,7 @@
 
 /* Chain values, while segments are passed in order. */
 struct kvi_reader_chains {
-	struct kvi_h128 geometry; /* hash of the content of the GEOMETRY frame */
+	struct kvi_h128 geometry; /* B128 of the content of the GEOMETRY frame */
 	struct kvi_chain root;    /* known from the first segment with a chain value on */
 	struct kvi_chain *last;   /* by track: chain value of its last segment */
 	struct kvi_out scratch;

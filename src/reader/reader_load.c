@@ -10,6 +10,7 @@
 #include "reader_segments.h"
 #include "reader_state.h"
 #include "format/commit.h"
+#include "util/key_hash.h"
 
 /* ==== Every frame of an archive and its check, without decoding chunks ==== */
 
@@ -54,7 +55,7 @@ kvarc_ret kvi_reader_geometry(kvarc_reader *r, const struct kvi_frame *frame,
 		return kvi_fail_alloc(r->error, &r->alloc);
 	r->index.tokens = kvi_calloc(&r->alloc, r->geometry.n_tracks, sizeof *r->index.tokens);
 	r->chains.last = kvi_calloc(&r->alloc, r->geometry.n_tracks, sizeof *r->chains.last);
-	r->chains.geometry = kvi_h128(content, bytes);
+	r->chains.geometry = kvi_b128(content, bytes);
 	r->index.last = kvi_calloc(&r->alloc, r->geometry.n_tracks, sizeof *r->index.last);
 	return r->index.tokens && r->index.last && r->chains.last
 	               ? KVARC_OK

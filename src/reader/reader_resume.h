@@ -28,7 +28,7 @@ struct kvi_resume {
 	const struct kvi_identity *identity;
 	const struct kvi_list *params; /* struct kvi_params_ref */
 	const struct kvi_crypt *crypt; /* NULL: the archive is not encrypted */
-	struct kvi_h128 geometry_hash; /* hash of the content of GEOMETRY */
+	struct kvi_h128 geometry_hash; /* B128 of the content of GEOMETRY */
 	uint64_t sync, file_bytes; /* file_bytes: size of the file, with what is behind the end */
 	uint64_t checkpoint, n_segments; /* checkpoint: number of the last one, 0: none */
 	bool closed;                     /* a FOOTER ends the file */

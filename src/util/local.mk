@@ -22,5 +22,6 @@ libkvi_la_SOURCES += \
 	src/util/hash.c src/util/hash.h \
 	src/util/libarchive.c src/util/libarchive.h \
 	src/util/jansson_calls.c src/util/jansson_calls.h \
+	src/util/key_hash.c src/util/key_hash.h \
 	src/util/shared.h \
 	src/util/version.c

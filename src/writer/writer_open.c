@@ -22,6 +22,7 @@
 #include "reader/reader_resume.h"
 #include "reader/reader_internal.h"
 #include "util/arguments.h"
+#include "util/key_hash.h"
 #include "util/string_field.h"
 
 /* ==== The writer's public calls: open, geometry, identity, commit, close ==== */
@@ -294,7 +295,7 @@ static kvarc_ret set_geometry(kvarc_writer *w, const kvarc_geometry *geometry)
 	kvi_geometry_put(&w->out.content, &w->geometry);
 	if (w->out.content.failed)
 		return kvi_fail_alloc(w->error, &w->alloc);
-	w->geometry_hash = kvi_h128(w->out.content.p, w->out.content.n);
+	w->geometry_hash = kvi_b128(w->out.content.p, w->out.content.n);
 	return kvi_writer_emit_content(&w->out, KVI_FRAME_GEOMETRY, w->out.content.p,
 	                               w->out.content.n, true, &entry);
 }

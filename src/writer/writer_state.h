@@ -158,7 +158,7 @@ struct kvarc_writer {
 	kvarc_geometry geometry;
 	struct kvi_order order;
 	struct kvi_identity identity;  /* all pairs written */
-	struct kvi_h128 geometry_hash; /* hash of the content of GEOMETRY */
+	struct kvi_h128 geometry_hash; /* B128 of the content of GEOMETRY */
 	struct kvi_writer_track *tracks;
 	struct kvi_chosen_tokens chosen; /* tokens of the current append */
 	uint64_t *tokens;                /* for commits */

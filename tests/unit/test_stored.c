@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* test_stored.c - segments in a store: keys, reading, what a store lacks (spec frames 12.3) */
 #include "stored_util.h"
+#include "util/bytes.h"
+#include "util/key_hash.h"
 
 /* An archive whose tracks begin with stored segments of `most` tokens, up to half of the track, and
  * whose other tokens it has itself. */
@@ -94,6 +96,100 @@ static void test_keys(void **state)
 	free(other);
 	memfile_free(&f);
 	cache_free(&c);
+}
+
+/* B128 as Python's hashlib.blake2b(digest_size=16) has it, also in parts. */
+static void test_key_hash(void **state)
+{
+	static const struct {
+		size_t bytes; /* 0, 1, 2, ... */
+		uint8_t digest[16];
+	} known[] = {
+		{ 0,
+		  { 0xca, 0xe6, 0x69, 0x41, 0xd9, 0xef, 0xbd, 0x40, 0x4e, 0x4d, 0x88, 0x75, 0x8e,
+		    0xa6, 0x76, 0x70 } },
+		{ 1,
+		  { 0x70, 0x25, 0xe0, 0x75, 0xd5, 0xe2, 0xf6, 0xcd, 0xe3, 0xcc, 0x05, 0x1a, 0x31,
+		    0xf0, 0x76, 0x60 } },
+		{ 127,
+		  { 0x28, 0xb1, 0x29, 0x6c, 0x7d, 0x48, 0x07, 0x88, 0x3d, 0xe6, 0xee, 0x4e, 0xc0,
+		    0x4d, 0xcc, 0x0a } },
+		{ 128,
+		  { 0xa7, 0x47, 0x87, 0x00, 0x4e, 0xf5, 0x89, 0xe3, 0x11, 0x49, 0x18, 0x39, 0x00,
+		    0xd0, 0x29, 0x4a } },
+		{ 129,
+		  { 0xaa, 0xf1, 0xb0, 0x37, 0x1f, 0x6d, 0x4e, 0xe4, 0x9e, 0xe4, 0xfb, 0x5d, 0xdd,
+		    0x9c, 0x49, 0xef } },
+		{ 1000,
+		  { 0x97, 0x8a, 0x3f, 0x8b, 0x45, 0x50, 0x8a, 0x42, 0xfe, 0x7f, 0x0f, 0x99, 0xca,
+		    0xf2, 0xc4, 0x23 } },
+	};
+	uint8_t text[1000], digest[16];
+	(void)state;
+	for (size_t i = 0; i < sizeof text; i++)
+		text[i] = (uint8_t)i;
+	for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+		struct kvi_key_hasher h;
+		kvi_store_h128(digest, kvi_b128(text, known[i].bytes));
+		assert_memory_equal(digest, known[i].digest, 16);
+		kvi_key_hasher_begin(&h);
+		for (size_t at = 0, part = 1; at < known[i].bytes;
+		     at += part, part = 3 * part % 257) {
+			if (part > known[i].bytes - at)
+				part = known[i].bytes - at;
+			kvi_key_hasher_add(&h, text + at, part);
+		}
+		kvi_store_h128(digest, kvi_key_hasher_end(&h));
+		assert_memory_equal(digest, known[i].digest, 16);
+	}
+}
+
+/* XXH3 has collisions that anybody can make: where ids are words of its secret, the next ones are
+ * added up and no more. As keys of stores such texts are two. */
+static void test_chosen_ids(void **state)
+{
+	enum { N = 200, IDS_AT = 44 }; /* label, value before, track, a run of 200 positions */
+	static const struct {
+		size_t id;
+		uint32_t word;
+	} secret[] = { { (64 - IDS_AT) / 4, 0x2c81017c }, { (128 - IDS_AT) / 4, 0xe96dd4de } };
+	int32_t ids[2][N], positions[N];
+	const uint8_t before[16] = { 1 };
+	uint8_t chain[2][16], want[16], text[2][IDS_AT + 4 * N];
+	(void)state;
+	for (int i = 0; i < N; i++) {
+		positions[i] = i;
+		ids[0][i] = 1000 + 7 * i;
+	}
+	for (int i = 0; i < 2; i++)
+		ids[0][secret[i].id] = (int32_t)secret[i].word;
+	memcpy(ids[1], ids[0], sizeof ids[0]);
+	ids[1][secret[0].id + 1] += 29000;
+	ids[1][secret[1].id + 1] -= 29000;
+	for (int i = 0; i < 2; i++) {
+		struct kvi_alloc alloc;
+		struct kvi_out out;
+		kvi_alloc_init(&alloc, NULL, 0);
+		kvi_out_init(&out, &alloc);
+		kvi_put_bytes(&out, "kvarc chain link", 16);
+		kvi_put_bytes(&out, before, 16);
+		kvi_put64(&out, 0);
+		kvi_put_varint(&out, 1);
+		kvi_put_zigzag(&out, 0);
+		kvi_put_varint(&out, N);
+		assert_int_equal(out.n, IDS_AT);
+		for (int k = 0; k < N; k++)
+			kvi_put32(&out, (uint32_t)ids[i][k]);
+		memcpy(text[i], out.p, sizeof text[i]);
+		kvi_out_free(&out);
+		assert_int_equal(kvarc_chain_next(before, 0, N, ids[i], positions, chain[i]),
+		                 KVARC_OK);
+		kvi_store_h128(want, kvi_b128(text[i], sizeof text[i]));
+		assert_memory_equal(chain[i], want, 16);
+	}
+	assert_true(kvi_h128_equal(kvi_h128(text[0], sizeof text[0]),
+	                           kvi_h128(text[1], sizeof text[1])));
+	assert_memory_not_equal(chain[0], chain[1], 16);
 }
 
 /* In order, by range, from a pipe; verified. */
@@ -407,9 +503,10 @@ static void test_memory(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_keys),   cmocka_unit_test(test_read),
-		cmocka_unit_test(test_layers), cmocka_unit_test(test_lacks),
-		cmocka_unit_test(test_no_ids), cmocka_unit_test(test_memory),
+		cmocka_unit_test(test_keys),       cmocka_unit_test(test_key_hash),
+		cmocka_unit_test(test_chosen_ids), cmocka_unit_test(test_read),
+		cmocka_unit_test(test_layers),     cmocka_unit_test(test_lacks),
+		cmocka_unit_test(test_no_ids),     cmocka_unit_test(test_memory),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
