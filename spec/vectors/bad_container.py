@@ -16,6 +16,10 @@ vector("magic", "first byte of the magic", "format")(
 vector("magic-text", "the CR LF of the magic became LF", "format")(
     lambda: bytes(base(magic=b"\x89KVA\n\x1a\n\0").out))
 vector("nothing", "a file of 0 bytes", "format")(lambda: b"")
+vector("magic-cut", "ends after 7 bytes of the magic", "format")(
+    lambda: bytes(base().out[:7]))
+vector("superblock-nothing", "the magic and nothing more")(
+    lambda: bytes(base().out[:8]))
 vector("other-format", "a Zstandard frame", "format")(
     lambda: zstd_frame(b"This is something else. " * 4))
 vector("superblock-check", "one bit of the check")(

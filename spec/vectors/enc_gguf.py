@@ -50,11 +50,13 @@ class Gguf:
         self.tensors.append((name, rows, columns, kind, data))
 
     def random(self, rng, name, rows, columns, kind=F32, about=0.0,
-               size=0.2):
+               size=0.2, least=0):
+        """least: how many times each number is halved at most."""
         if kind in BLOCKS:
             data = random_blocks(rng, kind, rows * columns)
         else:
             data = floats([about + size * rng.gauss()
+                           * 2.0 ** -(least and rng.below(least + 1))
                            for _ in range(rows * columns)], kind)
         self.add(name, rows, columns, kind, data)
 
@@ -83,16 +85,19 @@ class Gguf:
 
 
 def gated(rng, arch, kinds, layers=2, width=24, heads=4, kv=2, channels=8,
-          ffn=72, words=12, extra=(), head=False, output=None, **numbers):
+          ffn=72, words=12, extra=(), head=False, output=None,
+          embedding=F16, sizes=(), least=0, **numbers):
     """llama and its kin. kinds: types of the matrices, used in turn; extra:
     vectors that each layer has: name, numbers, about; head: with the norm in
-    front of the output, which is the embedding or has this type."""
+    front of the output, which is the embedding or has this type; sizes: how
+    large numbers of the matrices of these names are; least: of their
+    numbers."""
     g = Gguf(arch, block_count=layers, embedding_length=width,
              feed_forward_length=ffn, attention__head_count=heads,
              attention__head_count_kv=kv, attention__key_length=channels,
              attention__value_length=channels,
              attention__layer_norm_rms_epsilon=1e-5, **numbers)
-    g.random(rng, "token_embd.weight", words, width, F16, size=1.0)
+    g.random(rng, "token_embd.weight", words, width, embedding, size=1.0)
     turn = 0
     for i in range(layers):
         for name, n, about in (("attn_norm.weight", width, 1.0),
@@ -112,8 +117,9 @@ def gated(rng, arch, kinds, layers=2, width=24, heads=4, kv=2, channels=8,
             kind = (wide[i % len(wide)] if wide
                     else many[turn % len(many)])
             turn += not wide
-            g.random(rng, "blk.%d.%s.weight" % (i, name), rows, columns,
-                     kind)
+            name = "blk.%d.%s.weight" % (i, name)
+            g.random(rng, name, rows, columns, kind,
+                     size=dict(sizes).get(name, 0.2), least=least)
     if head:
         g.random(rng, "output_norm.weight", 1, width, F32, 1.0, 0.1)
     if output is not None:

@@ -315,7 +315,7 @@ def objects():
     under a chain value that is not that of the segment; what rewound tracks
     have in an archive that was rewound as well."""
     keys = [bytes([255]) * 16]
-    for how in ({}, {"tensors": F16_VALUES},
+    for how in ({}, {"tensors": F16_VALUES}, {"tensors": STORE[::-1]},
                 {"segments": stored_segments()[2:]}):
         keys += referring(Writer(incompat=2), **how).keys
     rewound = turns_of_store()
@@ -334,7 +334,8 @@ def referring(w, segments=None, close=Writer.close, between=None,
     n = sum(len(s[0]) for s in segments)
     w.geometry([], [(0, 0, "")], tensors)
     w.identity([("model", "m"), ("namespace", NAMESPACE)])
-    view = [(0, 0, 14, 8, 0, 1), (1, 8, 14, 3, 0, 2)]
+    order = sorted(range(2), key=lambda i: tensors[i]["kind"])
+    view = [(order[0], 0, 14, 8, 0, 1), (order[1], 8, 14, 3, 0, 2)]
     size = (n + 2) * 14
     w.restore(1, "rows", [2, (size, 0, 0, n + 2, view)])
     w.blob(0, 0, b"<>")
@@ -345,7 +346,7 @@ def referring(w, segments=None, close=Writer.close, between=None,
     else:
         w.commit()
     w.segment(0, 2, ids=[9, 2], chain=chain)
-    for i, v in enumerate(own):
+    for i, v in zip(order, own):
         w.chunk(i, v)
     parts = [s[2] for s in segments] + [own]
     rows = b""
@@ -371,6 +372,27 @@ def _():
         "store")
 def _():
     return referring(Writer(incompat=2), stored_segments()[:2], chain=True)
+
+
+@vector("storeref-order", "a STOREREF in a file that lists its value before its "
+        "key: the content digest has the key first")
+def _():
+    return referring(Writer(incompat=2), tensors=STORE[::-1])
+
+
+@vector("storeref-items", "a checkpoint with an item, then a STOREREF and no "
+        "RESTORE: the last state has no items")
+def _():
+    w = Writer(incompat=2)
+    w.geometry([], [(0, 0, "")], STORE)
+    w.identity([("model", "m"), ("namespace", NAMESPACE)])
+    w.restore(1, "notes", [5])
+    w.blob(0, 0, b"notes")
+    w.item(b"notes")
+    w.commit((1, 0, "notes"))
+    storeref(w, 0, stored_segments()[:2])
+    w.close()
+    return w
 
 
 # ------------------------------------------------------------ store, rewound

@@ -2,7 +2,7 @@
 """Valid archives with chunks of codec 14: VECTORS has (name, text, make). What
 they decode to comes from their codes."""
 
-from enc_fields import BF16, E4M3, F16, F32, Random
+from enc_fields import BF16, E4M3, E5M2, F16, F32, Random
 from enc_linear import Model, Profile, Walk, bases
 from enc_lossy import Had, Klt, f32, lossy_chunk, random_codes, usual_shift
 from kvarc_enc import KEY, VALUE, Writer, tensor
@@ -136,6 +136,30 @@ def _():
             shift=-9 if i < 2 else 32767, near=(-16, 16))
     w.close()
     return w, p.file()
+
+
+@vector("klt-infinite", "codec 14: q and a step so large that a row of 0 gives "
+        "what is no number, others infinities; turned by RoPE infinities less "
+        "infinities; of five dtypes")
+def _():
+    rng, freq = Random(724), frequencies(4)
+    models, tensors = [], []
+    for layer, dtype in enumerate((F32, F16, BF16, E4M3, E5M2)):
+        for kind in (0, 1):
+            m = basis_model(rng, layer, kind, 1, 4, 4 * (1 - kind))
+            m.basis[0][:] = [255, 255, 118, 255]
+            m.basis[1][1] = [0] * 4
+            models.append(m)
+            tensors.append(tensor(layer, kind, dtype, 1, 4, rope=1 - kind))
+    p = Profile(models, [freq])
+    w = Writer()
+    w.geometry([(0, 4, freq)], [(0, 0, "")], tensors)
+    predictor = w.predictor(9, p.digest, "basis", p.content)
+    w.segment(0, 9, [0, *range(1000, 1008)])
+    for i, m in enumerate(models):
+        put(w, rng, i, m, 9, predictor, 128.0)
+    w.close()
+    return w
 
 
 @vector("klt-others", "codec 14 among others: a raw tensor and one of codec "

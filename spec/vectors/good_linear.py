@@ -2,9 +2,9 @@
 """Valid archives of codec 7: VECTORS has (name, text, make); make gives a
 Writer, or a Writer and a profile file."""
 
-from enc_codecs import GridParams
+from enc_codecs import COS, GridParams
 from enc_fields import BF16, E4M3, E5M2, F16, F32, I8, Random
-from enc_linear import Model, Profile
+from enc_linear import Model, Profile, rotation
 from kvarc_enc import Writer, tensor
 from linear_data import (
     Session, cache, correction, numbers, random_model, token_table)
@@ -262,6 +262,82 @@ def _():
     s = Session(rng, p, cache(BF16, 2, 1, 4), (1, 4, freq))
     s.segment(64, list(range(-32, 32)))
     s.all(lambda t, c, x: any_bits(rng, BF16, 1)[0] if t % 3 else x)
+    s.w.close()
+    return s.w
+
+
+@vector("linear-infinite", "infinities and NaN of f16 and e5m2, and the NaN of "
+        "e4m3, as sources: with these steps they are not the largest X")
+def _():
+    rng = Random(211)
+    models = level2_models(rng, 2, 1, 4, 0)
+    for m in models:
+        m.step = [-5 if m.layer else 3] * 4
+        m.k = [4 * m.step[0] + rng.between(14, 20) for _ in range(4)]
+    s = Session(rng, Profile(models), [
+        tensor(0, 0, F16, 1, 4), tensor(0, 1, E5M2, 1, 4),
+        tensor(1, 0, E4M3, 1, 4), tensor(1, 1, E4M3, 1, 4)], level=2)
+    odd = {F16: [0x7C00, 0xFC00, 0x7C01, 0xFFFF],
+           E5M2: [0x7C, 0xFC, 0x7D, 0xFF], E4M3: [0x7F, 0xFF, 0x7E, 0xFE]}
+    s.segment(20)
+    for number, t in enumerate(s.tensors):
+        s.linear(number, lambda i, c, x: odd[t["dtype"]][(i // 3 + c) % 4]
+                 if (i + c) % 3 == 0 else x)
+    s.w.close()
+    return s.w
+
+
+def uneven(freq, position, other):
+    """Whether cs, or the other one, differs where s0 * d is divided by 2^15
+    and rounded to 0."""
+    c, _, _ = rotation(freq, position)
+    angle = position * freq & (1 << 64) - 1
+    i = (angle >> 51) + 1 >> 1
+    d = angle - (i << 52) >> 36
+    f = COS[i + (0 if other else 3072) & 4095] * d
+    return (f >> 15) * 1608 + 2 ** 20 >> 21 \
+        != int(f / 32768) * 1608 + 2 ** 20 >> 21
+
+
+@vector("linear-turns", "codec 7, keys at 48 positions where the products of "
+        "linear.md 2 are rounded down, and rounded to 0 give another cosine or "
+        "sine; means near 32767")
+def _():
+    rng, freq = Random(212), frequencies(4)
+    m = random_model(rng, 2, 0, 0, 1, 4, rope=1, rotary=4, own=1,
+                     scale=(8, 0))
+    m.mean = [30000, -29000, -31000, 28000]
+    positions = [[], []]
+    while min(map(len, positions)) < 24:
+        p = rng.bits(32) - 2 ** 31
+        for other in (0, 1):
+            if uneven(freq[other], p, other) and len(positions[other]) < 24:
+                positions[other].append(p)
+    s = Session(rng, Profile([m], [freq]), cache(F16, 1, 1, 4)[:1],
+                (0, 4, freq), level=2)
+    s.segment(48, positions[0] + positions[1])
+    s.all()
+    s.w.close()
+    return s.w
+
+
+@vector("linear-predictor-between", "a PREDICTOR of level 3 between a SEGMENT "
+        "and its chunks, which are of the level 2 before it; then a segment of "
+        "level 3")
+def _():
+    rng, freq = Random(213), frequencies(2)
+    p = Profile(level2_models(rng, 1, 1, 2, 2)
+                + level3_models(rng, 1, 1, 2, 2), [freq])
+    s = Session(rng, p, cache(BF16, 1, 1, 2), (0, 2, freq), level=2)
+    s.segment(7)
+    s.linear(0)
+    s.predict_with(3)
+    s.level = 2
+    s.linear(1)
+    s.w.commit()
+    s.level = 3
+    s.segment(5)
+    s.all()
     s.w.close()
     return s.w
 

@@ -143,7 +143,7 @@ def _():
 @vector("had-extremes", "codec 13: steps of 2^-126 and just below 2^100, "
         "shifts of -32768 and 32767, k of -128 and 127, codes of -128 and "
         "127, the largest means, turned by any frequency: what is too large "
-        "for f32, and what is no number")
+        "for f32")
 def _():
     rng = Random(706)
     w = Writer()

@@ -122,6 +122,23 @@ def _(data):
     return s
 
 
+@vector("-rewind-predictor", "a second PREDICTOR, and a rewind to token 0 behind "
+        "it: no tokens are left from before it", worded)
+def _(data):
+    s = exact(coded(527, data, 7), 9, 6)
+    s.predict_with(7)
+    return exact(s, 5, t0=0)
+
+
+@vector("-embedding", "an embedding of Q4_1, which is the output matrix, too (the "
+        ".gguf)", lambda: enc_gguf.gated(
+            Random(415), "llama", [enc_gguf.F32], width=32, heads=2, kv=1,
+            channels=16, ffn=32, words=33, head=True,
+            embedding=enc_gguf.Q4_1))
+def _(data):
+    return exact(coded(528, data, 5), 8, 5)
+
+
 @vector("-few", "ids of few words, so that some are likely and some are not; "
         "a chain value", worded)
 def _(data):

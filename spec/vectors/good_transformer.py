@@ -2,6 +2,7 @@
 """Valid archives of codecs 8 and 9: VECTORS has (name, text, make); make gives a
 Writer and files that stand beside it: {ending: content}."""
 
+import functools
 import struct
 
 import enc_gguf
@@ -79,6 +80,118 @@ def _():
             s.all()
     s.w.close()
     return s.w, {}
+
+
+@vector("rewind-predictor", "a second PREDICTOR, and a rewind to token 0 behind "
+        "it: no tokens are left from before it")
+def _():
+    s = archive(507, tiny(), 5, [9, 6], close=False)
+    s.predict_with(5)
+    s.segment(4, t0=0)
+    s.all()
+    s.segment(3)
+    s.all()
+    s.w.close()
+    return s.w, {}
+
+
+@vector("predictor-between", "a PREDICTOR between a SEGMENT and its last chunks, "
+        "which name the one before the SEGMENT; then a rewind to token 0")
+def _():
+    s = archive(508, tiny(), 5, [], close=False)
+    s.segment(6)
+    s.model(0)
+    s.model(1)
+    first = s.predictors[5]
+    s.predict_with(5)
+    s.model(2, params=first)
+    s.model(3, params=first)
+    s.w.commit()
+    s.segment(4, t0=0)
+    s.all()
+    s.w.close()
+    return s.w, {}
+
+
+@vector("fp8", "FP8, level 7 and level 4: matrices of E4M3 numbers, also small "
+        "ones, attention of 15 bits; f32 as predicted, codec 9, and codec 8 "
+        "(the .gguf)")
+def _():
+    data = enc_gguf.gated(Random(420), "llama", [enc_gguf.BF16], least=17)
+    w = read_model(data).weights
+    freq, rng = frequencies(w.rotary), Random(591)
+    p = Profile(models_of(rng, data, 4) + models_of(rng, data, 7), [freq])
+    s = Guided(rng, p, caches(data, F32), (1, w.rotary, freq), data, 7,
+               (96, 96, 1), fp8=True)
+    s.segment(9)
+    for number in range(len(s.tensors)):
+        s.predicted(number)
+    s.w.commit()
+    s.closed = 0
+    s.predict_with(4)
+    s.segment(12, t0=0)
+    s.all()
+    s.w.close()
+    return s.w, {".gguf": data}
+
+
+@vector("qwen3", "a qwen3: norms of the heads of queries and keys, an attention "
+        "scale of its own, 6 of 8 channels turn (the .gguf)")
+def _():
+    data = enc_gguf.gated(
+        Random(406), "qwen3", [enc_gguf.BF16], width=12, heads=4, kv=2,
+        ffn=10, rope__dimension_count=6, attention__scale=0.5,
+        extra=(("attn_q_norm.weight", 8, 1.0),
+               ("attn_k_norm.weight", 8, 1.0)))
+    return archive(592, data, 7, [21], F16, pairing=0).w, {".gguf": data}
+
+
+@vector("gemma3-62", "a gemma3 of 62 layers, whose attention scale is that of "
+        "width / heads (the .gguf)")
+def _():
+    data = enc_gguf.gated(
+        Random(407), "gemma3", [enc_gguf.F16], layers=62, width=4, heads=1,
+        kv=1, channels=2, ffn=4, words=4,
+        extra=(("attn_q_norm.weight", 2, 1.0),
+               ("attn_k_norm.weight", 2, 1.0),
+               ("post_attention_norm.weight", 4, 1.0),
+               ("post_ffw_norm.weight", 4, 1.0)))
+    return archive(593, data, 5, [4], pairing=0).w, {".gguf": data}
+
+
+def finite(number, token, channel, x):
+    """bf16"""
+    return 0x3F00 if x & 0x7F80 == 0x7F80 else x
+
+
+@vector("infinite", "keys of the last layer that the model predicts to be "
+        "infinite: codec 8, and codec 9 whose turned pairs are infinities less "
+        "infinities (the .gguf)")
+def _():
+    data = enc_gguf.gated(Random(408), "llama", [enc_gguf.F32], width=16,
+                          sizes=[("blk.1.attn_k.weight", 6e37)])
+    s = archive(594, data, 5, [12], close=False)
+    s.segment(9)
+    for number in range(len(s.tensors)):
+        s.predicted(number, functools.partial(finite, number))
+    s.w.close()
+    return s.w, {".gguf": data}
+
+
+@vector("no-numbers", "keys of the last layer that the model predicts to be no "
+        "numbers: infinities that are normed; codecs 8 and 9 (the .gguf)")
+def _():
+    data = enc_gguf.gated(
+        Random(409), "qwen3", [enc_gguf.F32], width=16,
+        sizes=[("blk.1.attn_k.weight", 6e37)],
+        extra=(("attn_q_norm.weight", 8, 1.0),
+               ("attn_k_norm.weight", 8, 1.0)))
+    s = archive(595, data, 5, [12], close=False)
+    s.segment(9)
+    for number in range(len(s.tensors)):
+        s.predicted(number, functools.partial(finite, number))
+    s.w.close()
+    return s.w, {".gguf": data}
 
 
 @vector("quantised", "a llama whose matrices are quantised, all types of "

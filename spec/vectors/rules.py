@@ -45,7 +45,8 @@ RULES = {
         "bad-extensions-order-segment bad-chunk-extensions-long",
     ],
     "2": [
-        "bad-magic bad-superblock-check unsupported-version-2 "
+        "bad-magic bad-nothing bad-magic-cut bad-superblock-nothing "
+        "bad-superblock-cut bad-superblock-check unsupported-version-2 "
         "unsupported-incompat bad-superblock-reserved",
         "tests/cli/cases/pre_release.sh tests/vectors.sh",
     ],
@@ -85,8 +86,9 @@ RULES = {
     "4.2": ["bad-geometry-rotary-wide"],
     "5.2": [
         "bad-linear-params bad-linear-earlier bad-linear-kind-0 "
-        "bad-transformer-codec-7",
-        "bad-transformer-kind-1 bad-transformer-earlier",
+        "bad-transformer-codec-7 good-linear-predictor-between",
+        "bad-transformer-kind-1 bad-transformer-earlier "
+        "good-transformer-predictor-between",
         "bad-profile-gap bad-profile-overlap bad-profile-longer "
         "bad-profile-shorter",
         "bad-profile-empty",
@@ -191,7 +193,8 @@ RULES = {
         "bad-storeref-n-257 bad-storeref-flags",
         "bad-storeref-bytes",
         "store-storeref-missing store-storeref-nothing "
-        "store-storeref-digest store-storeref-ids store-storeref-dtype",
+        "store-storeref-digest store-storeref-ids store-storeref-dtype "
+        "good-storeref-order",
         "bad-storeref-chain bad-storeref-rewind-chain good-storeref-chain "
         "good-storeref-rewind",
         "bad-storeref-chunk bad-storeref-repeat bad-storeref-rewind-repeat",

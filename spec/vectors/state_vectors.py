@@ -261,6 +261,25 @@ def _():
     return a.close()
 
 
+@good("rewind", "codec 15 that refers to chunks of segments that a rewind has replaced and cut")
+def _():
+    rng = Random(12)
+    R, K = scales_of(rng, 8, 4, 8)
+    A = [200] * 8
+    a = Archive(8, (RECURRENT, BF16, 1, 4))
+    values, names = [], []
+    for i, t0 in enumerate((0, 0, 5, 13)):
+        a.w.segment(0, 8, t0=t0)
+        of = {2: 0, 3: 1}.get(i)            # replaced; cut
+        before = of is not None and values[of]
+        values.append(values_of(rng, BF16, 8, 4, R, K, 8, before, A) if before
+                      else values_of(rng, BF16, 8, 4, R, K, 8))
+        names.append(a.put(0, values[-1], Scales(R, K, 8, A, names[of], before) if before
+                           else Scales(R, K, 8)))
+        a.w.commit()
+    return a.close()
+
+
 @good("extremes", "codec 15 with R of -32768 and 32767, K of -128 and 127: k is clamped")
 def _():
     rng = Random(7)

@@ -76,6 +76,8 @@ def caches(data, dtype=BF16, rope=True, heads=None):
 
 def nearest(x, dtype):
     """The pattern of a number; ties to even."""
+    if math.isnan(x):
+        return 0
     if dtype == F32:
         return struct.unpack("<I", struct.pack("<f", x))[0]
     if dtype == F16:
@@ -119,6 +121,7 @@ class Guided(Session):
         self.data, self.m = data, read_model(data)
         self.hashes = {}        # H64 of E by layer and kind (model.md 4)
         self.other = options.pop("predictor_fields", {})
+        self.fp8 = options.pop("fp8", False)
         # coders of token ids by track (tokens.md); None: they are stored
         self.coders = {} if options.pop("codes_ids", False) else None
         super().__init__(rng, profile, tensors, rope, level=level, **options)
@@ -127,10 +130,11 @@ class Guided(Session):
     def new_run(self):
         freq = self.rope[2] if self.rope else []
         return Run(self.m, self.wide_weights, self.wide_activations,
-                   [freq] * self.m.weights.n_layers)
+                   [freq] * self.m.weights.n_layers, self.fp8)
 
     def predict_with(self, level, embed=False, piece=1 << 20):
-        f = dict(flags=self.closed | 2 * bool(embed), level=level,
+        f = dict(flags=self.closed | 2 * bool(embed) | 4 * self.fp8,
+                 level=level,
                  wide_weights=self.wide_weights,
                  wide_activations=self.wide_activations,
                  weights=self.m.digest, profile=self.profile.digest)
@@ -186,8 +190,8 @@ class Guided(Session):
         out = []
         for row in self.p[t["kind"]]:
             q = [fp32(p * 2.0 ** -s) for p, s in zip(row, m.step)]
-            out.append([int(fp32(fp32(limit(v) + 12582912.0) - 12582912.0))
-                        for v in q])
+            out.append([0 if math.isnan(v) else int(fp32(
+                fp32(limit(v) + 12582912.0) - 12582912.0)) for v in q])
         return out
 
     def walk(self, number, change=None, low=None):
@@ -314,7 +318,7 @@ class Guided(Session):
 
 def archive(seed, data, level, segments, dtype=BF16, pairing=1, embed=True,
             arithmetic=None, positions=None, change=None, exact=False,
-            close=True, writer=None, **models):
+            close=True, writer=None, fp8=False, **models):
     """-> Guided, of so many tokens a segment, closed. exact: of codec 9,
     with change(number, token, channel, P)."""
     rng = Random(seed)
@@ -324,7 +328,7 @@ def archive(seed, data, level, segments, dtype=BF16, pairing=1, embed=True,
                 [freq] if freq else [])
     s = Guided(rng, p, caches(data, dtype), (pairing, w.rotary, freq)
                if freq else None, data, level, arithmetic, embed=embed,
-               writer=writer)
+               writer=writer, fp8=fp8)
     for n in segments:
         s.segment(n, positions)
         if exact:
