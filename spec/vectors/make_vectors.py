@@ -68,8 +68,8 @@ of the format must treat them so:
 - `bad-*.kva` are answered "format" where the table says so, else "data"
   (kvarc-format.md 1.6). All checks in them are right except where the check
   itself is attacked, so that only the named fault is there to be found.
-  The column "class" says who must refuse the file (kvarc-format.md 1.8):
-  every reader, or a verifier alone.
+  The column "class" says who must refuse the file: every reader, or a
+  verifier alone, by a line V1 to V9 of kvarc-format.md 1.8.
 - `unsupported-*.kva` are answered "unsupported".
 - `predictor-*.kva` are answered "predictor": the file is fine, its profile or
   its model is missing or does not fit.
@@ -162,6 +162,7 @@ def all_files():
         rows[kind].append((name, "%s | %s | %s" % (
             text, classes.class_of(name), expected)
             if kind == "bad" else text))
+    classes.check({name for name, _ in rows["bad"]})
     readme = (README_HEAD
               + table("Good", "what it shows", rows["good"])
               + table("Bad", "what is wrong | class | answer",
