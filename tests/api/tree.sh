@@ -13,7 +13,7 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 find . \( -name .git -o -name autom4te.cache -o -name build -o -name 'build-*' \
 	-o -name .deps -o -name .libs -o -name corpus -o -name __pycache__ \
-	-o -name vectors -o -name '_build' -o -name '_inst' -o -name 'kvarc-*' \) -prune -o -type f \
+	-o -name vectors -o -name '_build' -o -name '_inst' -o -type d -name 'kvarc-*' \) -prune -o -type f \
 	\( -name '*.[ch]' -o -name '*.cc' -o -name '*.cu' -o -name '*.py' -o -name '*.sh' -o -name '*.mk' \
 	-o -name '*.am' -o -name '*.ac' -o -name 'kv_*.m4' -o -name '*.md' -o -name '*.map' \
 	-o -name '*.pc.in' -o -name quickstart -o -path './.ci/*' \) ! -name 'config.h*' \
