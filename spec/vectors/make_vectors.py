@@ -45,6 +45,7 @@ import near_vectors  # noqa: E402
 import rate_vectors  # noqa: E402
 import rules  # noqa: E402
 import state_vectors  # noqa: E402
+import steps  # noqa: E402
 import stored_vectors  # noqa: E402
 import transformer_data  # noqa: E402
 import tsc_vectors  # noqa: E402
@@ -163,6 +164,7 @@ def all_files():
             text, classes.class_of(name), expected)
             if kind == "bad" else text))
     classes.check({name for name, _ in rows["bad"]})
+    steps.check([name for name, _ in rows["good"]])
     readme = (README_HEAD
               + table("Good", "what it shows", rows["good"])
               + table("Bad", "what is wrong | class | answer",

@@ -316,7 +316,8 @@ TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 # Pages in the order of the table: path in spec/, prefix of marks.
 PAGES = [("kvarc-format.md", ""), ("frames.md", "")] + [
     (name + ".md", "-" + name)
-    for name in ("profile", "arithmetic", "errata", "examples")]
+    for name in ("profile", "arithmetic", "errata", "examples",
+                 "implementing")]
 
 
 def pages():
