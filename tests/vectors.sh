@@ -163,7 +163,7 @@ check_vector() {
 
 	# Forward only. What is not streamable says that it needs to seek.
 	case ${file##*/} in
-	good-repeat.kva|good-streams-repeat.kva|good-had-groups.kva|good-klt-others.kva|good-params-earlier.kva|good-encrypted-codecs.kva|good-linear-others.kva|good-state-reference*|good-*rewind*|good-items*)
+	good-repeat.kva|good-streams-repeat.kva|good-had-groups.kva|good-klt-others.kva|good-params-earlier.kva|good-encrypted-codecs.kva|good-linear-others.kva|good-state-reference*|good-*rewind*|good-items*|good-storeref-items.kva)
 		ask "$digest" -p "$@" "$file"
 		[ "$rc" -eq 3 ] || fail "pipe ${file##*/}: exit $rc instead of 3" ;;
 	good-*)

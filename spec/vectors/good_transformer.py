@@ -96,7 +96,7 @@ def _():
 
 
 @vector("predictor-between", "a PREDICTOR between a SEGMENT and its last chunks, "
-        "which name the one before the SEGMENT; then a rewind to token 0")
+        "which name the one before the SEGMENT")
 def _():
     s = archive(508, tiny(), 5, [], close=False)
     s.segment(6)
@@ -106,33 +106,22 @@ def _():
     s.predict_with(5)
     s.model(2, params=first)
     s.model(3, params=first)
-    s.w.commit()
-    s.segment(4, t0=0)
-    s.all()
     s.w.close()
     return s.w, {}
 
 
-@vector("fp8", "FP8, level 7 and level 4: matrices of E4M3 numbers, also small "
-        "ones, attention of 15 bits; f32 as predicted, codec 9, and codec 8 "
-        "(the .gguf)")
+@vector("fp8", "FP8, level 7: matrices of E4M3 numbers, also small ones, "
+        "attention of 15 bits; codec 9 of f32 (the .gguf)")
 def _():
     data = enc_gguf.gated(Random(420), "llama", [enc_gguf.BF16], least=17)
-    w = read_model(data).weights
-    freq, rng = frequencies(w.rotary), Random(591)
-    p = Profile(models_of(rng, data, 4) + models_of(rng, data, 7), [freq])
-    s = Guided(rng, p, caches(data, F32), (1, w.rotary, freq), data, 7,
-               (96, 96, 1), fp8=True)
-    s.segment(9)
-    for number in range(len(s.tensors)):
-        s.predicted(number)
-    s.w.commit()
-    s.closed = 0
-    s.predict_with(4)
-    s.segment(12, t0=0)
-    s.all()
-    s.w.close()
-    return s.w, {".gguf": data}
+    return archive(591, data, 7, [9, 4], F32, arithmetic=(96, 96, 1),
+                   exact=True, fp8=True).w, {".gguf": data}
+
+
+@vector("fp8-open", "FP8, level 4, codec 8, attention of 8 bits")
+def _():
+    return archive(596, tiny(), 4, [12, 5], arithmetic=(0, 0, 0),
+                   fp8=True).w, {}
 
 
 @vector("qwen3", "a qwen3: norms of the heads of queries and keys, an attention "
