@@ -4,6 +4,10 @@
  *
  * A round is 64 elements, whose codes are bytes of a vector, in two steps of 32 lanes. The last
  * block, which is not full, is coded in copies.
+ *
+ * What takes the time is the chain of operations from the states of a step to those of the next
+ * one, and nearly as much the number of all the others. Hence the order of the parts of a round,
+ * and constants that are kept in registers.
  */
 #include "config.h"
 
@@ -24,7 +28,13 @@
 #define EACH_HALF KVI_UNROLL(2) for (unsigned half = 0; half < 2; half++)
 #define RARE(condition) __builtin_expect(condition, 0)
 
-enum { ROUND = 64, STEP = KVI_LANES, FINE_CODES = KVI_CELLS_FINE * KVI_CELLS_ROW };
+enum {
+	ROUND = 64,
+	STEP = KVI_LANES,
+	ROUNDS = BLOCK / ROUND, /* of a block */
+	FINE_CODES = KVI_CELLS_FINE * KVI_CELLS_ROW,
+	LOOK_UPS = 8 /* second codes of a round, nearly always */
+};
 
 /* A table of 128 bytes. */
 INLINE void load_table(const void *from, vec table[2])
@@ -38,6 +48,14 @@ INLINE vec words_of(vec bytes, unsigned half)
 {
 	return _mm512_cvtepu8_epi16(half ? _mm512_extracti64x4_epi64(bytes, 1)
 	                                 : _mm512_castsi512_si256(bytes));
+}
+
+/* A vector that is computed here, in place of where it is used. The compiler makes constants anew
+ * for each use otherwise. */
+INLINE vec kept(vec v)
+{
+	__asm__("" : "+v"(v));
+	return v;
 }
 
 /* The lowest n bits of each word. */
@@ -86,7 +104,7 @@ INLINE void halves_join(uint32_t *st, vec low, vec high)
 
 /* First distances and sizes of all codes of fine classes, which are nearly all. */
 struct interval_tables {
-	vec lo[2], nb[2];
+	vec lo[2], nb[2], fine, coarse;
 };
 /* Intervals of 64 elements. */
 struct intervals {
@@ -95,7 +113,8 @@ struct intervals {
 
 INLINE struct interval_tables interval_tables_load(void)
 {
-	struct interval_tables tables;
+	struct interval_tables tables = { .fine = kept(SET8(0x60)),
+		                          .coarse = kept(SET8(KVI_CELLS_COARSE)) };
 	load_table(kvi_cells_lo + FINE_CODES, tables.lo);
 	load_table(kvi_cells_nb + FINE_CODES, tables.nb);
 	return tables;
@@ -120,42 +139,29 @@ CELLS static __attribute__((noinline)) struct intervals coarse_intervals(vec cod
 CELLS INLINE struct intervals intervals_of(const struct interval_tables *tables, vec code,
                                            vec class)
 {
-	if (RARE(_mm512_test_epi8_mask(class, SET8(KVI_CELLS_COARSE))))
+	if (RARE(_mm512_test_epi8_mask(class, tables->coarse)))
 		return coarse_intervals(code, class);
-	const vec at = _mm512_ternarylogic_epi64(class, SET8(0x60), code, 0xea); /* a & b | c */
+	const vec at = _mm512_ternarylogic_epi64(class, tables->fine, code, 0xea); /* a & b | c */
 	return (struct intervals){ _mm512_permutex2var_epi8(tables->lo[0], at, tables->lo[1]),
 		                   _mm512_permutex2var_epi8(tables->nb[0], at, tables->nb[1]) };
 }
 
 /* ----- blocks ---------------------------------------------------- */
 
-/* Contexts and elements of a block: parts of the caller's arrays, or copies. */
-struct cells_block {
-	size_t n;
-	const int16_t *mean;
-	const uint16_t *grid;
+/* Copies of the last block, where that is not full; zeros behind it. */
+struct last_block {
 	uint8_t codes[BLOCK];
-	struct {
-		int16_t mean[BLOCK];
-		uint16_t grid[BLOCK], elements[BLOCK];
-	} copy; /* of the last block, zeros behind it */
+	int16_t mean[BLOCK];
+	uint16_t grid[BLOCK], elements[BLOCK];
 };
 
-/* The block of elements from `at` on; context: of the first one. True: the last one, not full. */
-INLINE bool block_begin(struct cells_block *block, const struct kvi_cells_contexts *contexts,
-                        size_t context, size_t n, size_t at)
+/* The last n contexts of a stream. */
+INLINE void copy_contexts(struct last_block *last, const struct kvi_cells_contexts *contexts,
+                          size_t context, size_t n)
 {
-	block->n = block_codes(n, at);
-	block->mean = contexts->mean + context;
-	block->grid = contexts->grid + context;
-	if (block->n == BLOCK)
-		return false;
-	memset(&block->copy, 0, sizeof block->copy);
-	memcpy(block->copy.mean, block->mean, block->n * sizeof *block->mean);
-	memcpy(block->copy.grid, block->grid, block->n * sizeof *block->grid);
-	block->mean = block->copy.mean;
-	block->grid = block->copy.grid;
-	return true;
+	memset(last, 0, sizeof *last);
+	memcpy(last->mean, contexts->mean + context, n * sizeof *last->mean);
+	memcpy(last->grid, contexts->grid + context, n * sizeof *last->grid);
 }
 
 /* The context of the first element of the next block. */
@@ -189,9 +195,11 @@ INLINE void pack_block(const uint8_t *codes, uint8_t *to)
 /* A stream that is read. */
 struct cells_reader {
 	struct interval_tables intervals;
-	vec rest[2];   /* raw bits inside of cells 0 to 127 */
-	vec low, high; /* halves of states */
-	vec most;      /* bits of all numbers of raw bits of elements */
+	vec rest[2];     /* raw bits inside of cells 0 to 127 */
+	vec rest_far[2]; /* f16: of 16 times as large ones */
+	vec low, high;   /* halves of states */
+	vec most;        /* bits of all numbers of raw bits of elements */
+	vec one, last_cell, more, escape, base, sign; /* constants */
 	const uint8_t *words, *second;
 	size_t escapes; /* that were taken */
 };
@@ -199,36 +207,110 @@ struct cells_reader {
 INLINE struct cells_reader reader_open(const struct kvi_cells_in *in, const unsigned mantissa)
 {
 	struct cells_reader r = { .intervals = interval_tables_load(),
-		                  .most = _mm512_setzero_si512() };
-	uint8_t rest[2 * ROUND] = { 0 };
-	for (unsigned i = 1; i < sizeof rest; i++)
-		rest[i] = (uint8_t)(mantissa - (31 - (unsigned)__builtin_clz(i)));
+		                  .most = _mm512_setzero_si512(),
+		                  .one = kept(SET16(1)),
+		                  .last_cell = kept(SET16(mantissa == 7 ? 128 : 127)),
+		                  .more = kept(SET8(MORE)),
+		                  .escape = kept(SET8(ESCAPE)),
+		                  .base = kept(SET16(0xff80)),
+		                  .sign = kept(SET16(0x8000)) };
+	uint8_t rest[2 * ROUND] = { 0 }, rest_far[2 * ROUND] = { UINT8_MAX };
+	for (unsigned i = 1; i < sizeof rest; i++) {
+		const unsigned log2 = 31 - (unsigned)__builtin_clz(i), far = log2 + 4;
+		rest[i] = (uint8_t)(mantissa - log2);
+		rest_far[i] = (uint8_t)(far < mantissa ? mantissa - far : 0);
+	}
 	load_table(rest, r.rest);
+	load_table(rest_far, r.rest_far);
 	halves_of(in->state, &r.low, &r.high);
 	return r;
 }
 
-/* The second codes as numbers from KVI_CELLS_MORE on, in work memory. */
+/* The second codes as numbers from KVI_CELLS_MORE on, in work memory; behind them enough for a
+ * round. */
 INLINE const uint8_t *unpack_second(const struct kvi_cells_in *in)
 {
 	size_t at = 0;
 	for (; at + BLOCK <= in->n_second; at += BLOCK)
 		unpack_block(in->second + at / 2, MORE, in->work + at);
 	unpack_codes(in->second + at / 2, in->n_second - at, MORE, in->work + at);
+	memset(in->work + in->n_second, ESCAPE, ROUND);
 	return in->work;
+}
+
+/* A block that is read. */
+struct read_block {
+	const uint8_t *codes; /* a full block of a plane */
+	const int16_t *mean;
+	const uint16_t *grid;
+	uint16_t *elements;
+};
+
+/* The block of elements from `at` on; context: of the first one. */
+INLINE struct read_block read_block_at(const struct kvi_cells_in *in,
+                                       const struct kvi_cells_contexts *contexts,
+                                       uint16_t *elements, struct last_block *last, size_t at,
+                                       size_t context)
+{
+	const struct read_block full = { in->codes + at / 2, contexts->mean + context,
+		                         contexts->grid + context, elements + at };
+	if (in->n - at >= BLOCK)
+		return full;
+	return (struct read_block){ last->codes, last->mean, last->grid, last->elements };
+}
+
+/* Copies of the last n elements of a stream. Behind them are codes of escapes, which take no
+ * bits. */
+CELLS INLINE void read_last_block(const struct kvi_cells_in *in,
+                                  const struct kvi_cells_contexts *contexts,
+                                  struct last_block *last, size_t n)
+{
+	uint8_t codes[BLOCK];
+	copy_contexts(last, contexts, (in->n - n) % contexts->period, n);
+	memset(codes, MORE, sizeof codes);
+	unpack_codes(in->codes + (in->n - n) / 2, n, 0, codes);
+	pack_block(codes, last->codes);
+}
+
+/* What is known of a round without the states. */
+struct read_round {
+	vec cell[2], nb[2]; /* intervals of 2^nb cells from that one on */
+	__mmask64 escaped;
+};
+
+CELLS INLINE struct read_round round_of(struct cells_reader *r, const struct read_block *block,
+                                        size_t at)
+{
+	struct read_round round;
+	const vec grid[2] = { v_load(block->grid + at), v_load(block->grid + at + STEP) };
+	const __m128i shift = _mm_cvtsi32_si128((int)(at / HALF_BLOCK * CODE_BITS));
+	vec code = _mm512_srl_epi16(v_load(block->codes + at % HALF_BLOCK), shift);
+	code = v_and(code, r->more);
+	code = expanded(code, _mm512_cmpeq_epi8_mask(code, r->more), &r->second);
+	round.escaped = _mm512_cmpeq_epi8_mask(code, r->escape);
+	const struct intervals intervals = intervals_of(&r->intervals, code,
+	                                                low_bytes(grid[0], grid[1]));
+	EACH_HALF
+	{
+		const __m256i lo = half ? _mm512_extracti64x4_epi64(intervals.lo, 1)
+		                        : _mm512_castsi512_si256(intervals.lo);
+		round.cell[half] = _mm512_add_epi16(v_load(block->mean + at + half * STEP),
+		                                    _mm512_cvtepi8_epi16(lo));
+		round.nb[half] = words_of(intervals.nb, half);
+	}
+	return round;
 }
 
 /* Raw bits inside of cells, which are not 0. */
 CELLS INLINE vec rest_of_cells(const struct cells_reader *r, vec cell, const unsigned mantissa)
 {
-	if (mantissa == 7) { /* 0 bits for the lower byte of 128, as for upper ones */
-		const vec at = _mm512_min_epu16(cell, SET16(128));
-		return _mm512_permutex2var_epi8(r->rest[0], at, r->rest[1]);
-	}
-	const __mmask32 large = _mm512_cmpgt_epu16_mask(cell, SET16(127));
-	const vec at = _mm512_min_epu16(_mm512_mask_srli_epi16(cell, large, cell, 4), SET16(127));
-	const vec n = _mm512_permutex2var_epi8(r->rest[0], at, r->rest[1]);
-	return _mm512_mask_subs_epu16(n, large, n, SET16(4));
+	/* bf16: 0 bits for the lower byte of 128, as for upper ones */
+	const vec near = _mm512_permutex2var_epi8(r->rest[0], _mm512_min_epu16(cell, r->last_cell),
+	                                          r->rest[1]);
+	if (mantissa == 7)
+		return near;
+	const vec far = _mm512_min_epu16(_mm512_srli_epi16(cell, 4), r->last_cell);
+	return _mm512_min_epu8(near, _mm512_permutex2var_epi8(r->rest_far[0], far, r->rest_far[1]));
 }
 
 /* Takes bits from the states, and words where these are too small then. */
@@ -245,56 +327,61 @@ CELLS INLINE void take_bits(struct cells_reader *r, vec n)
 	r->most = v_or(r->most, n);
 }
 
+/* Elements of a step as parts of the states. */
+struct step_parts {
+	vec cell, leading; /* the cell; and the first bits of the element's number that it gives */
+	vec bits;          /* of the state; on zeros there follow those inside of the cell */
+	vec zeros;         /* in front of these, and the one behind them */
+	__mmask32 zero;    /* which elements have these */
+	vec n, all;        /* how many bits are inside, and with those in front of them */
+};
+
 /* 32 elements; coded: those that are not escaped. cell: the first ones of their intervals of 2^nb
  * cells. */
-CELLS INLINE vec get_step(struct cells_reader *r, vec cell, vec nb, vec grid, __mmask32 coded,
-                          const unsigned mantissa)
+CELLS INLINE struct step_parts take_step(struct cells_reader *r, vec cell, vec nb, __mmask32 coded,
+                                         const unsigned mantissa)
 {
-	__asm__("" : "+v"(cell)); /* what waits for the state comes last */
-	cell = _mm512_add_epi16(cell, lowest(r->low, nb));
-	const vec bits = _mm512_srlv_epi16(r->low, nb);
-	const vec magnitude = v_xor(cell, _mm512_srai_epi16(cell, 15));
-	const __mmask32 zero = _mm512_testn_epi16_mask(magnitude, magnitude);
-	/* zeros and the one behind them; 16 for 16 zeros, which are too many */
-	const vec zeros = _mm512_maskz_popcnt_epi16(zero,
-	                                            v_xor(bits, _mm512_add_epi16(bits, SET8(-1))));
-	const vec leading = _mm512_max_epu16(magnitude, SET16(1));
-	const vec n = rest_of_cells(r, leading, mantissa);
-	const vec full = v_or(_mm512_sllv_epi16(leading, n),
-	                      lowest(_mm512_srlv_epi16(bits, zeros), n));
-	const vec base = v_and(grid, SET16(0xff80));
-	const vec below = _mm512_slli_epi16(_mm512_add_epi16(n, zeros), mantissa);
-	const vec number = _mm512_add_epi16(_mm512_sub_epi16(base, below), full);
-	take_bits(r, _mm512_maskz_add_epi16(coded, _mm512_add_epi16(nb, zeros), n));
-	/* with the sign of the cell: c ? b : a */
-	return _mm512_ternarylogic_epi64(number, cell, SET16(0x8000), 0xd8);
+	const vec opposite = kept(v_xor(cell, SET8(-1))); /* before the states are known */
+	const vec within = lowest(r->low, nb);
+	struct step_parts parts = { .cell = _mm512_add_epi16(cell, within),
+		                    .bits = _mm512_srlv_epi16(r->low, nb) };
+	/* the smaller one of a cell and its complement is not negative */
+	const vec magnitude = _mm512_min_epu16(parts.cell, _mm512_sub_epi16(opposite, within));
+	parts.zero = _mm512_testn_epi16_mask(magnitude, magnitude);
+	parts.leading = _mm512_max_epu16(magnitude, r->one);
+	/* 16 for 16 zeros, which are too many */
+	parts.zeros = kept(
+		_mm512_popcnt_epi16(v_xor(parts.bits, _mm512_add_epi16(parts.bits, SET8(-1)))));
+	parts.n = rest_of_cells(r, parts.leading, mantissa);
+	const vec in_front = _mm512_mask_add_epi16(nb, parts.zero, nb, parts.zeros);
+	const vec taken = _mm512_maskz_add_epi16(coded, in_front, parts.n);
+	take_bits(r, taken);
+	parts.all = _mm512_sub_epi16(taken, nb);
+	return parts;
 }
 
-/* 64 elements, `lanes` of which there are. */
-CELLS INLINE void get_round(struct cells_reader *r, const struct kvi_cells_in *in,
-                            const struct cells_block *block, size_t at, uint16_t *elements,
-                            __mmask64 lanes, const unsigned mantissa)
+/* The elements of a step, anything for those that are escaped. */
+CELLS INLINE vec step_elements(const struct cells_reader *r, const struct step_parts *parts,
+                               vec grid, const unsigned mantissa)
 {
-	const vec grid[2] = { v_load(block->grid + at), v_load(block->grid + at + STEP) };
-	vec code = v_load(block->codes + at);
-	code = expanded(code, _mm512_cmpeq_epi8_mask(code, SET8(MORE)), &r->second);
-	__mmask64 escaped = _mm512_cmpeq_epi8_mask(code, SET8(ESCAPE));
-	const struct intervals intervals = intervals_of(&r->intervals, code,
-	                                                low_bytes(grid[0], grid[1]));
-	EACH_HALF
-	{
-		const __m256i lo = half ? _mm512_extracti64x4_epi64(intervals.lo, 1)
-		                        : _mm512_castsi512_si256(intervals.lo);
-		const vec cell = _mm512_add_epi16(v_load(block->mean + at + half * STEP),
-		                                  _mm512_cvtepi8_epi16(lo));
-		v_store(elements + half * STEP,
-		        get_step(r, cell, words_of(intervals.nb, half), grid[half],
-		                 (__mmask32) ~(escaped >> half * STEP), mantissa));
-	}
-	for (escaped &= lanes; RARE(escaped); escaped &= escaped - 1, r->escapes++)
+	const vec inside = _mm512_mask_srlv_epi16(parts->bits, parts->zero, parts->bits,
+	                                          parts->zeros);
+	const vec full = v_or(_mm512_sllv_epi16(parts->leading, parts->n),
+	                      lowest(inside, parts->n));
+	const vec base = v_and(grid, r->base);
+	const vec below = _mm512_slli_epi16(parts->all, mantissa);
+	const vec number = _mm512_add_epi16(_mm512_sub_epi16(base, below), full);
+	/* with the sign of the cell: c ? b : a */
+	return _mm512_ternarylogic_epi64(number, parts->cell, r->sign, 0xd8);
+}
+
+/* The elements of lanes are escapes. */
+INLINE void get_escapes(struct cells_reader *r, const struct kvi_cells_in *in, __mmask64 lanes,
+                        uint16_t *elements)
+{
+	for (; RARE(lanes); lanes &= lanes - 1, r->escapes++)
 		if (r->escapes < in->n_escapes)
-			elements[__builtin_ctzll(escaped)] =
-				kvi_load16(in->escapes + 2 * r->escapes);
+			elements[__builtin_ctzll(lanes)] = kvi_load16(in->escapes + 2 * r->escapes);
 }
 
 CELLS INLINE bool get_elements(const struct kvi_cells_in *in,
@@ -302,30 +389,43 @@ CELLS INLINE bool get_elements(const struct kvi_cells_in *in,
                                const unsigned mantissa)
 {
 	const struct kvi_stream stream = { .words = in->words, .n_words = in->n_words };
-	const size_t step = BLOCK % contexts->period;
+	const size_t step = BLOCK % contexts->period, rest = in->n % BLOCK;
 	struct cells_reader r = reader_open(in, mantissa);
 	r.second = unpack_second(in);
-	const uint8_t *second_end = r.second + in->n_second;
+	const uint8_t *second_end = r.second + in->n_second + -rest % ROUND;
 	struct kvi_feed feed;
 	r.words = kvi_feed_open(&feed, &stream);
-	struct cells_block block;
-	for (size_t at = 0, context = 0; at < in->n && r.second <= second_end; at += BLOCK) {
-		const bool last = block_begin(&block, contexts, context, in->n, at);
-		uint16_t *to = last ? block.copy.elements : elements + at;
-		if (last) {
-			memset(block.codes, ESCAPE, BLOCK); /* no bits behind the end */
-			unpack_codes(in->codes + at / 2, block.n, 0, block.codes);
-		} else {
-			unpack_block(in->codes + at / 2, 0, block.codes);
-		}
-		for (size_t i = 0; i < block.n; i += ROUND) {
-			KVI_FEED_CHECK(&feed, r.words);
-			get_round(&r, in, &block, i, to + i, first_bytes(block.n - i), mantissa);
-		}
-		if (last)
-			memcpy(elements + at, to, block.n * sizeof *to);
+	struct last_block last;
+	if (rest)
+		read_last_block(in, contexts, &last, rest);
+	size_t context = 0;
+	struct read_block block = read_block_at(in, contexts, elements, &last, 0, 0);
+	struct read_round next = round_of(&r, &block, 0);
+	for (size_t at = 0, n; at < in->n && r.second <= second_end; at += n) {
+		const struct read_block now = block;
+		n = block_codes(in->n, at);
 		context = next_context(context, contexts, step);
+		block = read_block_at(in, contexts, elements, &last, at + n, context);
+		for (size_t i = 0; i < n; i += ROUND) {
+			KVI_FEED_CHECK(&feed, r.words);
+			const struct read_round round = next;
+			struct step_parts parts[2];
+			EACH_HALF parts[half] =
+				take_step(&r, round.cell[half], round.nb[half],
+			                  (__mmask32) ~(round.escaped >> half * STEP), mantissa);
+			if (i + ROUND < n)
+				next = round_of(&r, &now, i + ROUND);
+			else if (at + n < in->n)
+				next = round_of(&r, &block, 0);
+			EACH_HALF v_store(now.elements + i + half * STEP,
+			                  step_elements(&r, &parts[half],
+			                                v_load(now.grid + i + half * STEP),
+			                                mantissa));
+			get_escapes(&r, in, round.escaped & first_bytes(n - i), now.elements + i);
+		}
 	}
+	if (rest)
+		memcpy(elements + in->n - rest, last.elements, rest * sizeof *elements);
 	uint32_t state[KVI_LANES];
 	halves_join(state, r.low, r.high);
 	return kvi_feed_done(&feed, r.words, state) && r.second == second_end &&
@@ -342,21 +442,34 @@ CELLS static bool get(const struct kvi_cells_in *in, const struct kvi_cells_cont
 
 /* ----- writing ------------------------------------------------ */
 
-/* A stream that is written. */
+/* A stream that is written, from its end to its begin: nothing is read a second time. */
 struct cells_writer {
 	struct interval_tables intervals;
-	vec near[4]; /* first codes of the distances -32 to 31 by fine class */
-	uint16_t *raw, *escapes;
-	uint8_t *bits, *second; /* second codes as numbers from KVI_CELLS_MORE on */
+	vec near[4];   /* first codes of the distances -32 to 31 by fine class */
+	vec low, high; /* halves of states */
+	vec one, sixteen, hidden, mantissa, field; /* constants of words */
+	vec fifteen, middle, last_near;            /* and bytes; fifteen: MORE and KVI_CELLS_BITS */
+	uint8_t *second; /* the first ones of those that are there; so the next two */
+	uint16_t *escapes, *words;
 };
 
-CELLS INLINE struct cells_writer writer_open(const struct cells_draft *draft)
+CELLS INLINE struct cells_writer writer_open(const struct cells_draft *draft, size_t n,
+                                             const unsigned mantissa)
 {
 	struct cells_writer w = { .intervals = interval_tables_load(),
-		                  .raw = draft->raw,
-		                  .escapes = draft->escapes,
-		                  .bits = draft->bits,
-		                  .second = draft->second };
+		                  .low = _mm512_setzero_si512(),
+		                  .high = SET16(1),
+		                  .one = kept(SET16(1)),
+		                  .sixteen = kept(SET16(16)),
+		                  .hidden = kept(SET16(1 << mantissa)),
+		                  .mantissa = kept(SET16((1 << mantissa) - 1)),
+		                  .field = kept(SET16(0x7fff >> mantissa << mantissa)),
+		                  .fifteen = kept(SET8(MORE)),
+		                  .middle = kept(SET8(ROUND / 2)),
+		                  .last_near = kept(SET8(ROUND - 1)),
+		                  .second = draft->second + n + KVI_CELLS_SLACK,
+		                  .escapes = draft->escapes, /* the raw bits' memory is not used */
+		                  .words = draft->words };
 	const uint16_t *code = kvi_cells_code + 2 * KVI_CELLS_REACH * KVI_CELLS_FINE;
 	code += KVI_CELLS_REACH - ROUND / 2;
 	for (unsigned i = 0; i < 4; i++, code += 2 * KVI_CELLS_REACH) {
@@ -367,184 +480,250 @@ CELLS INLINE struct cells_writer writer_open(const struct cells_draft *draft)
 	return w;
 }
 
-/* Elements of a step as distances of cells, and raw bits inside of these: their number and the bits
- * without those of the interval. */
+/* The words of a half, 0 or 1, of a round, whose bytes are packed: in the order that
+ * _mm512_packs_epi16 makes. */
+INLINE vec packed_half(vec bytes, unsigned half)
+{
+	const vec zero = _mm512_setzero_si512();
+	return half ? _mm512_unpackhi_epi8(bytes, zero) : _mm512_unpacklo_epi8(bytes, zero);
+}
+
+/* Packed bytes in the order of elements. */
+INLINE vec in_order(vec packed)
+{
+	return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), packed);
+}
+
+/* Elements of a step as distances of cells, and raw bits inside of these: their number, of which
+ * more than KVI_CELLS_BITS mean an escape, and the bits. */
 struct step_cells {
 	vec distance, n, bits;
-	__mmask32 escaped;
 };
 
-INLINE struct step_cells step_cells_of(const uint16_t *elements, const int16_t *mean, vec grid,
-                                       const unsigned mantissa)
+INLINE struct step_cells step_cells_of(const struct cells_writer *w, const uint16_t *elements,
+                                       const int16_t *mean, vec grid, const unsigned mantissa)
 {
-	const vec one = SET16(1), x = v_load(elements), hidden = SET16(1 << mantissa);
-	const vec low = v_and(x, SET16((1 << mantissa) - 1)), full = v_or(low, hidden);
-	const vec field = v_and(_mm512_srli_epi16(x, mantissa), SET16(0x7fff >> mantissa));
-	const vec n = _mm512_sub_epi16(_mm512_add_epi16(_mm512_srli_epi16(grid, mantissa), one),
-	                               field);
-	const vec cell = _mm512_srlv_epi16(full, n);
+	const vec x = v_load(elements);
+	/* x & w->mantissa | w->hidden */
+	const vec full = _mm512_ternarylogic_epi64(x, w->mantissa, w->hidden, 0xea);
+	/* fields of zeros and subnormal numbers are 16 and more below those of all grids */
+	const vec below = _mm512_sub_epi16(_mm512_add_epi16(grid, w->hidden), v_and(x, w->field));
+	struct step_cells step = { .n = _mm512_srli_epi16(below, mantissa) };
+	const vec cell = _mm512_srlv_epi16(full, step.n);
 	const __mmask32 zero = _mm512_testn_epi16_mask(cell, cell);
-	const vec zeros = _mm512_sub_epi16(n, SET16(mantissa + 1));
-	struct step_cells step = { .n = n };
-	step.bits = _mm512_mask_sllv_epi16(
-		lowest(full, n), zero, _mm512_add_epi16(_mm512_add_epi16(low, low), one), zeros);
+	const vec odd = v_or(_mm512_add_epi16(full, full), w->one);
+	const vec zeros = _mm512_sub_epi16(step.n, SET16(mantissa + 1));
+	step.bits = lowest(_mm512_mask_sllv_epi16(full, zero, odd, zeros), step.n);
 	step.distance = _mm512_sub_epi16(v_xor(cell, _mm512_srai_epi16(x, 15)), v_load(mean));
-	step.escaped =
-		_mm512_testn_epi16_mask(field, field) |
-		_mm512_cmpgt_epu16_mask(n, SET16(KVI_CELLS_BITS)) |
-		_mm512_cmpgt_epu16_mask(_mm512_add_epi16(step.distance, SET16(KVI_CELLS_REACH)),
-	                                SET16(2 * KVI_CELLS_REACH - 1));
 	return step;
 }
 
-/* Where codes stand in kvi_cells_code; 0 for escaped elements. */
-INLINE vec code_index(const struct step_cells *step, vec grid, bool coarse)
+/* Codes, looked up one by one, of elements whose distances, from -KVI_CELLS_REACH on, and classes
+ * are given. */
+CELLS static __attribute__((noinline)) vec looked_up_each(vec code, __mmask64 lanes, vec distance,
+                                                          vec class)
 {
-	vec class = _mm512_add_epi16(_mm512_slli_epi16(v_and(grid, SET16(0x60)), 3),
-	                             SET16(2 * KVI_CELLS_REACH * KVI_CELLS_FINE));
-	if (coarse)
-		class = _mm512_mask_slli_epi16(
-			class, _mm512_test_epi16_mask(grid, SET16(KVI_CELLS_COARSE)),
-			v_and(grid, SET16(15)), 8);
-	return _mm512_maskz_add_epi16(~step->escaped, class,
-	                              _mm512_add_epi16(step->distance, SET16(KVI_CELLS_REACH)));
+	uint8_t codes[ROUND], classes[ROUND], distances[ROUND];
+	v_store(codes, code);
+	v_store(classes, class);
+	v_store(distances, distance);
+	for (; lanes; lanes &= lanes - 1) {
+		const unsigned i = (unsigned)__builtin_ctzll(lanes);
+		codes[i] = kvi_cells_code[2 * KVI_CELLS_REACH * kvi_cells_class(classes[i]) +
+		                          distances[i]] &
+		           (KVI_CELLS_ROW - 1);
+	}
+	return v_load(codes);
 }
 
-/* Codes, by one look-up for each, of the elements in the lanes of a mask; code elsewhere. */
-CELLS INLINE vec looked_up(vec code, __mmask64 lanes, const struct step_cells step[2],
-                           const vec grid[2], bool coarse)
+/* The same of at most LOOK_UPS, of fine classes. */
+CELLS INLINE vec looked_up(vec code, __mmask64 lanes, vec distance, vec class)
 {
-	enum { USUAL = 8 }; /* no more in nearly all rounds, without a branch */
-	uint16_t index[ROUND + STEP];
-	uint8_t codes[ROUND];
-	const unsigned n = (unsigned)_mm_popcnt_u64(lanes);
-	v_store(index, _mm512_maskz_compress_epi16((__mmask32)lanes,
-	                                           code_index(&step[0], grid[0], coarse)));
-	v_store(index + _mm_popcnt_u32((uint32_t)lanes),
-	        _mm512_maskz_compress_epi16((__mmask32)(lanes >> STEP),
-	                                    code_index(&step[1], grid[1], coarse)));
+	const uint8_t *table =
+		(const uint8_t *)(kvi_cells_code + 2 * KVI_CELLS_REACH * KVI_CELLS_FINE);
+	const __m128i of_class = _mm_srli_epi16(
+		_mm_and_si128(_mm512_castsi512_si128(_mm512_maskz_compress_epi8(lanes, class)),
+	                      _mm_set1_epi8(0x60)),
+		5);
+	uint16_t index[LOOK_UPS];
+	_mm_storeu_si128((__m128i *)(void *)index,
+	                 _mm_unpacklo_epi8(_mm512_castsi512_si128(
+						   _mm512_maskz_compress_epi8(lanes, distance)),
+	                                   of_class));
+	__asm__("" : "+m"(index)); /* from memory, not word by word from the register */
+	uint64_t codes = 0;
 	KVI_UNROLL(8)
-	for (unsigned i = 0; i < USUAL; i++)
-		codes[i] = kvi_cells_code[index[i]] & (KVI_CELLS_ROW - 1);
-	for (unsigned i = USUAL; RARE(i < n); i++)
-		codes[i] = kvi_cells_code[index[i]] & (KVI_CELLS_ROW - 1);
-	const uint8_t *next = codes;
-	return expanded(code, lanes, &next);
+	for (unsigned i = 0; i < LOOK_UPS; i++)
+		codes |= (uint64_t)table[2 * index[i]] << 8 * i;
+	const __m128i all = _mm_cvtsi64_si128((int64_t)(codes & BYTES(KVI_CELLS_ROW - 1)));
+	return _mm512_mask_expand_epi8(code, lanes, _mm512_castsi128_si512(all));
 }
 
-/* 64 elements to codes, and to raw bits at `at`. */
-CELLS INLINE void put_round(struct cells_writer *w, const uint16_t *elements,
-                            const struct cells_block *block, size_t i, uint8_t *codes, size_t at,
-                            const unsigned mantissa)
+/*
+ * A block that is written, in stages: one round needs nearly all that a processor can hold of
+ * instructions that wait for others, a stage of it does not. Bytes of a round are `packed`, but for
+ * the codes that are written.
+ */
+struct write_block {
+	vec code[ROUNDS], distance[ROUNDS], class[ROUNDS], n[ROUNDS];
+	__mmask64 more[ROUNDS];                  /* code is not known */
+	vec bits[ROUNDS * 2], taken[ROUNDS * 2]; /* raw bits, and their number */
+};
+
+/* Cells, and the codes of those near the means, of a round. */
+CELLS INLINE void find_cells(const struct cells_writer *w, const uint16_t *elements,
+                             const int16_t *mean, const uint16_t *grid, struct write_block *block,
+                             size_t round, const unsigned mantissa)
 {
-	const vec grid[2] = { v_load(block->grid + i), v_load(block->grid + i + STEP) };
-	const vec class = low_bytes(grid[0], grid[1]), fifteen = SET8(MORE);
-	const __mmask64 coarse = _mm512_test_epi8_mask(class, SET8(KVI_CELLS_COARSE));
+	const vec even = _mm512_set_epi64(
+		0x7e7c7a7876747270, 0x3e3c3a3836343230, 0x6e6c6a6866646260, 0x2e2c2a2826242220,
+		0x5e5c5a5856545250, 0x1e1c1a1816141210, 0x4e4c4a4846444240, 0x0e0c0a0806040200);
+	const vec of_grid[2] = { v_load(grid), v_load(grid + STEP) };
+	const vec class = _mm512_permutex2var_epi8(of_grid[0], even, of_grid[1]);
 	struct step_cells step[2];
-	EACH_HALF step[half] = step_cells_of(elements + half * STEP, block->mean + i + half * STEP,
-	                                     grid[half], mantissa);
-	const vec distance = low_bytes(step[0].distance, step[1].distance);
-	const vec n = low_bytes(step[0].n, step[1].n), near = _mm512_add_epi8(distance, SET8(32));
+	EACH_HALF step[half] = step_cells_of(w, elements + half * STEP, mean + half * STEP,
+	                                     of_grid[half], mantissa);
+	EACH_HALF block->bits[2 * round + half] = step[half].bits;
+	/* the smallest and the largest distance have no code */
+	const vec distance = _mm512_packs_epi16(step[0].distance, step[1].distance);
+	const vec near = _mm512_add_epi8(distance, w->middle);
 	/* 64 class + near */
 	const vec entry = _mm512_ternarylogic_epi64(_mm512_add_epi8(class, class), SET8(0xc0), near,
 	                                            0xe2); /* b ? a : c */
-	const __mmask64 far = _mm512_cmpgt_epu8_mask(near, SET8(63)) | coarse;
 	vec code = _mm512_mask_mov_epi8(_mm512_permutex2var_epi8(w->near[0], entry, w->near[1]),
 	                                _mm512_movepi8_mask(entry),
 	                                _mm512_permutex2var_epi8(w->near[2], entry, w->near[3]));
-	code = _mm512_mask_mov_epi8(code, far, fifteen);
-	__mmask64 more = _mm512_cmpeq_epi8_mask(code, fifteen);
-	code = looked_up(code, more, step, grid, RARE(coarse));
-	struct intervals intervals = intervals_of(&w->intervals, code, class);
-	__mmask64 escaped = step[0].escaped | (__mmask64)step[1].escaped << STEP |
-	                    _mm512_cmpeq_epi8_mask(code, SET8(ESCAPE)) |
-	                    _mm512_cmpgt_epu8_mask(_mm512_add_epi8(intervals.nb, n),
-	                                           SET8(KVI_CELLS_BITS));
-	if (RARE(escaped | coarse)) {
-		code = _mm512_mask_mov_epi8(code, escaped, SET8(ESCAPE));
-		more = _mm512_cmpge_epu8_mask(code, fifteen);
-	}
-	v_store(w->second, _mm512_maskz_compress_epi8(more, code));
-	w->second += _mm_popcnt_u64(more);
-	v_store(codes, _mm512_min_epu8(code, fifteen));
-	v_store(w->bits + at, _mm512_maskz_add_epi8(~escaped, intervals.nb, n));
+	const __mmask64 far = _mm512_cmpgt_epu8_mask(near, w->last_near) |
+	                      _mm512_test_epi8_mask(class, w->intervals.coarse);
+	block->more[round] = far | _mm512_cmpeq_epi8_mask(code, w->fifteen);
+	block->code[round] = code;
+	block->distance[round] = distance;
+	block->class[round] = class;
+	block->n[round] = _mm512_packus_epi16(step[0].n, step[1].n);
+}
+
+/* The codes of a round: the first ones to `codes`. */
+CELLS INLINE void find_codes(struct cells_writer *w, const uint16_t *elements,
+                             struct write_block *block, size_t round, uint8_t *codes)
+{
+	const vec class = block->class[round], distance = block->distance[round];
+	const __mmask64 unknown = block->more[round];
+	const bool coarse = _mm512_test_epi8_mask(class, w->intervals.coarse);
+	const vec from_least = _mm512_add_epi8(distance, SET8(KVI_CELLS_REACH));
+	vec code = block->code[round];
+	if (RARE(coarse || _mm_popcnt_u64(unknown) > LOOK_UPS))
+		code = looked_up_each(code, unknown, from_least, class);
+	else
+		code = looked_up(code, unknown, from_least, class);
+	const struct intervals intervals = intervals_of(&w->intervals, code, class);
+	const vec n = _mm512_adds_epu8(intervals.nb, block->n[round]);
 	const vec within = _mm512_sub_epi8(distance, intervals.lo);
+	code = in_order(
+		_mm512_mask_mov_epi8(code, _mm512_cmpgt_epu8_mask(n, w->fifteen), SET8(ESCAPE)));
+	const __mmask64 more = _mm512_cmpge_epu8_mask(code, w->fifteen);
+	__mmask64 escaped = _mm512_cmpeq_epi8_mask(code, SET8(ESCAPE));
+	const unsigned n_more = (unsigned)_mm_popcnt_u64(more);
+	w->second -= n_more;
+	_mm512_mask_storeu_epi8(
+		w->second, first_bytes(n_more),
+		_mm512_maskz_compress_epi8(more, _mm512_sub_epi8(code, w->fifteen)));
+	v_store(codes, _mm512_min_epu8(code, w->fifteen));
 	EACH_HALF
 	{
-		const vec high = _mm512_sllv_epi16(step[half].bits, words_of(intervals.nb, half));
-		v_store(w->raw + at + half * STEP,
-		        _mm512_maskz_mov_epi16((__mmask32) ~(escaped >> half * STEP),
-		                               v_or(high, words_of(within, half))));
+		const __mmask32 coded = (__mmask32) ~(escaped >> half * STEP);
+		const size_t step = 2 * round + half;
+		const vec bits =
+			v_or(_mm512_sllv_epi16(block->bits[step], packed_half(intervals.nb, half)),
+		             packed_half(within, half));
+		block->bits[step] = _mm512_maskz_mov_epi16(coded, bits);
+		block->taken[step] = _mm512_maskz_mov_epi16(coded, packed_half(n, half));
 	}
-	for (; RARE(escaped); escaped &= escaped - 1)
-		*w->escapes++ = elements[__builtin_ctzll(escaped)];
+	for (; RARE(escaped); escaped ^= (uint64_t)1 << 63 >> __builtin_clzll(escaped))
+		*--w->escapes = elements[63 - __builtin_clzll(escaped)];
 }
 
-/* The words of n elements. Returns the first one; sets states. */
-CELLS INLINE uint16_t *put_words(const struct cells_draft *draft, size_t n,
-                                 uint32_t state[KVI_LANES])
+/* Puts bits of 32 elements into the states, and words from these where there is no space. */
+CELLS INLINE void put_bits(struct cells_writer *w, vec bits, vec n)
 {
-	uint16_t *words = draft->words;
-	vec low = _mm512_setzero_si512(), high = SET16(1);
-	for (size_t at = (n + STEP - 1) / STEP * STEP; at > 0;) {
-		at -= STEP;
-		const vec bits = _mm512_cvtepu8_epi16(
-			_mm256_loadu_si256((const __m256i *)(draft->bits + at)));
-		const vec over = _mm512_srlv_epi16(high, _mm512_sub_epi16(SET16(16), bits));
-		const __mmask32 full = _mm512_test_epi16_mask(over, over);
-		const unsigned put = (unsigned)_mm_popcnt_u32(full);
-		words -= put;
-		_mm512_mask_storeu_epi16(words, (__mmask32)first_bytes(put),
-		                         _mm512_maskz_compress_epi16(full, low));
-		low = _mm512_mask_mov_epi16(low, full, high);
-		high = _mm512_maskz_mov_epi16(~full, high);
-		high = _mm512_shldv_epi16(high, low, bits);
-		low = v_or(_mm512_sllv_epi16(low, bits), v_load(draft->raw + at));
-	}
-	halves_join(state, low, high);
-	return words;
+	const vec over = _mm512_srlv_epi16(w->high, _mm512_sub_epi16(w->sixteen, n));
+	const __mmask32 full = _mm512_test_epi16_mask(over, over);
+	const unsigned put = (unsigned)_mm_popcnt_u32(full);
+	w->words -= put;
+	_mm512_mask_storeu_epi16(w->words, (__mmask32)first_bytes(put),
+	                         _mm512_maskz_compress_epi16(full, w->low));
+	const vec low = _mm512_mask_mov_epi16(w->low, full, w->high);
+	const vec high = _mm512_maskz_mov_epi16(~full, w->high);
+	w->high = _mm512_shldv_epi16(high, low, n);
+	w->low = v_or(_mm512_sllv_epi16(low, n), bits);
 }
 
-CELLS INLINE void draft_elements(const uint16_t *elements, size_t n,
-                                 const struct kvi_cells_contexts *contexts,
-                                 const struct cells_draft *draft, struct kvi_cells_out *out,
-                                 const unsigned mantissa)
+/* A block of n elements, a multiple of ROUND; first codes to `codes`. */
+CELLS INLINE void put_block(struct cells_writer *w, const uint16_t *elements, const int16_t *mean,
+                            const uint16_t *grid, size_t n, uint8_t codes[BLOCK],
+                            const unsigned mantissa)
 {
-	const size_t step = BLOCK % contexts->period;
-	struct cells_writer w = writer_open(draft);
-	struct cells_block block;
-	for (size_t at = 0, context = 0; at < n; at += BLOCK) {
-		const bool last = block_begin(&block, contexts, context, n, at);
-		const uint16_t *from = elements + at;
-		if (last)
-			from = memcpy(block.copy.elements, from, block.n * sizeof *from);
-		for (size_t i = 0; i < block.n; i += ROUND)
-			put_round(&w, from + i, &block, i, block.codes + i, at + i, mantissa);
-		if (last)
-			put_codes(block.codes, block.n, CODE_BITS, 0, out->to + at / 2);
-		else
-			pack_block(block.codes, out->to + at / 2);
-		context = next_context(context, contexts, step);
+	struct write_block block;
+	for (size_t i = 0; i < n; i += ROUND)
+		find_cells(w, elements + i, mean + i, grid + i, &block, i / ROUND, mantissa);
+	for (size_t i = n; i > 0;) {
+		i -= ROUND;
+		find_codes(w, elements + i, &block, i / ROUND, codes + i);
 	}
-	/* zeros behind the end are escapes, too */
-	const size_t behind = -n % ROUND;
-	out->n_second = (uint32_t)((size_t)(w.second - draft->second) - behind);
-	out->n_escapes = (uint32_t)((size_t)(w.escapes - draft->escapes) - behind);
-	for (size_t i = 0; i < out->n_second; i += ROUND)
-		v_store(draft->second + i, _mm512_sub_epi8(v_load(draft->second + i), SET8(MORE)));
+	for (size_t i = n / STEP; i-- > 0;)
+		put_bits(w, block.bits[i], block.taken[i]);
+}
+
+/* Copies of the last n elements of a stream. Behind them are ones that are escaped: 0 in a grid
+ * that begins far above. */
+INLINE void write_last_block(const uint16_t *elements, const struct kvi_cells_contexts *contexts,
+                             struct last_block *last, size_t context, size_t n)
+{
+	copy_contexts(last, contexts, context, n);
+	memcpy(last->elements, elements, n * sizeof *elements);
+	for (size_t i = n; i < BLOCK; i++)
+		last->grid[i] = 0x7f80;
+}
+
+CELLS INLINE uint8_t *put_elements(const uint16_t *elements, size_t n,
+                                   const struct kvi_cells_contexts *contexts,
+                                   struct kvi_cells_out *out, const unsigned mantissa)
+{
+	struct cells_draft draft = cells_draft_of(out->work, n);
+	struct cells_writer w = writer_open(&draft, n, mantissa);
+	const size_t rest = n % BLOCK, step = BLOCK % contexts->period;
+	size_t context = (n - rest) % contexts->period;
+	uint8_t codes[BLOCK];
+	if (rest) {
+		struct last_block last;
+		write_last_block(elements + n - rest, contexts, &last, context, rest);
+		put_block(&w, last.elements, last.mean, last.grid, rest + -rest % ROUND, codes,
+		          mantissa);
+		put_codes(codes, rest, CODE_BITS, 0, out->to + (n - rest) / 2);
+	}
+	const uint8_t *second_end = draft.second + n + KVI_CELLS_SLACK - -rest % ROUND;
+	const uint16_t *escapes_end = draft.escapes - -rest % ROUND;
+	for (size_t at = n - rest; at > 0;) {
+		at -= BLOCK;
+		context = (context < step ? context + contexts->period : context) - step;
+		put_block(&w, elements + at, contexts->mean + context, contexts->grid + context,
+		          BLOCK, codes, mantissa);
+		pack_block(codes, out->to + at / 2);
+	}
+	out->n_second = (uint32_t)(second_end - w.second);
+	out->n_escapes = (uint32_t)(escapes_end - w.escapes);
+	out->n_words = (uint32_t)(draft.words - w.words);
+	halves_join(out->state, w.low, w.high);
+	draft.second = w.second;
+	draft.escapes = w.escapes;
+	return put_parts(&draft, n, out);
 }
 
 CELLS static uint8_t *put(const uint16_t *elements, size_t n,
                           const struct kvi_cells_contexts *contexts, unsigned mantissa,
                           struct kvi_cells_out *out)
 {
-	const struct cells_draft draft = cells_draft_of(out->work, n);
-	if (mantissa == 7)
-		draft_elements(elements, n, contexts, &draft, out, 7);
-	else
-		draft_elements(elements, n, contexts, &draft, out, 10);
-	out->n_words = (uint32_t)(draft.words - put_words(&draft, n, out->state));
-	return put_parts(&draft, n, out);
+	return mantissa == 7 ? put_elements(elements, n, contexts, out, 7)
+	                     : put_elements(elements, n, contexts, out, 10);
 }
 
 const struct kvi_cell_kernels kvi_vbmi_cells = {
