@@ -50,8 +50,8 @@ INLINE vec words_of(vec bytes, unsigned half)
 	                                 : _mm512_castsi512_si256(bytes));
 }
 
-/* A vector that is computed here, in place of where it is used. The compiler makes constants anew
- * for each use otherwise. */
+/* A vector that is computed here and stays in a register. The compiler makes constants for each use
+ * otherwise. */
 INLINE vec kept(vec v)
 {
 	__asm__("" : "+v"(v));
@@ -120,13 +120,18 @@ INLINE struct interval_tables interval_tables_load(void)
 	return tables;
 }
 
-CELLS static __attribute__((noinline)) struct intervals coarse_intervals(vec code, vec class)
+/* Sets those of the lanes of coarse classes. */
+CELLS static __attribute__((noinline)) struct intervals
+coarse_intervals(struct intervals fine, __mmask64 lanes, vec code, vec class)
 {
 	uint8_t codes[ROUND], classes[ROUND], nb[ROUND];
 	int8_t lo[ROUND];
 	v_store(codes, code);
 	v_store(classes, class);
-	for (unsigned i = 0; i < ROUND; i++) {
+	v_store(lo, fine.lo);
+	v_store(nb, fine.nb);
+	for (; lanes; lanes &= lanes - 1) {
+		const unsigned i = (unsigned)__builtin_ctzll(lanes);
 		const size_t at = kvi_cells_class(classes[i]) * KVI_CELLS_ROW +
 		                  codes[i] % KVI_CELLS_ROW;
 		lo[i] = kvi_cells_lo[at];
@@ -139,11 +144,14 @@ CELLS static __attribute__((noinline)) struct intervals coarse_intervals(vec cod
 CELLS INLINE struct intervals intervals_of(const struct interval_tables *tables, vec code,
                                            vec class)
 {
-	if (RARE(_mm512_test_epi8_mask(class, tables->coarse)))
-		return coarse_intervals(code, class);
 	const vec at = _mm512_ternarylogic_epi64(class, tables->fine, code, 0xea); /* a & b | c */
-	return (struct intervals){ _mm512_permutex2var_epi8(tables->lo[0], at, tables->lo[1]),
-		                   _mm512_permutex2var_epi8(tables->nb[0], at, tables->nb[1]) };
+	const struct intervals fine = { _mm512_permutex2var_epi8(tables->lo[0], at, tables->lo[1]),
+		                        _mm512_permutex2var_epi8(tables->nb[0], at,
+		                                                 tables->nb[1]) };
+	const __mmask64 coarse = _mm512_test_epi8_mask(class, tables->coarse);
+	if (RARE(coarse))
+		return coarse_intervals(fine, coarse, code, class);
+	return fine;
 }
 
 /* ----- blocks ---------------------------------------------------- */
@@ -272,7 +280,7 @@ CELLS INLINE void read_last_block(const struct kvi_cells_in *in,
 	pack_block(codes, last->codes);
 }
 
-/* What is known of a round without the states. */
+/* Intervals of a round, which are known without the states. */
 struct read_round {
 	vec cell[2], nb[2]; /* intervals of 2^nb cells from that one on */
 	__mmask64 escaped;
@@ -536,7 +544,7 @@ CELLS static __attribute__((noinline)) vec looked_up_each(vec code, __mmask64 la
 	return v_load(codes);
 }
 
-/* The same of at most LOOK_UPS, of fine classes. */
+/* Codes of at most LOOK_UPS elements of fine classes, looked up at once. */
 CELLS INLINE vec looked_up(vec code, __mmask64 lanes, vec distance, vec class)
 {
 	const uint8_t *table =
@@ -566,7 +574,7 @@ CELLS INLINE vec looked_up(vec code, __mmask64 lanes, vec distance, vec class)
  */
 struct write_block {
 	vec code[ROUNDS], distance[ROUNDS], class[ROUNDS], n[ROUNDS];
-	__mmask64 more[ROUNDS];                  /* code is not known */
+	__mmask64 unknown[ROUNDS];               /* which codes are not known yet */
 	vec bits[ROUNDS * 2], taken[ROUNDS * 2]; /* raw bits, and their number */
 };
 
@@ -595,26 +603,32 @@ CELLS INLINE void find_cells(const struct cells_writer *w, const uint16_t *eleme
 	                                _mm512_permutex2var_epi8(w->near[2], entry, w->near[3]));
 	const __mmask64 far = _mm512_cmpgt_epu8_mask(near, w->last_near) |
 	                      _mm512_test_epi8_mask(class, w->intervals.coarse);
-	block->more[round] = far | _mm512_cmpeq_epi8_mask(code, w->fifteen);
+	block->unknown[round] = far | _mm512_cmpeq_epi8_mask(code, w->fifteen);
 	block->code[round] = code;
 	block->distance[round] = distance;
 	block->class[round] = class;
 	block->n[round] = _mm512_packus_epi16(step[0].n, step[1].n);
 }
 
-/* The codes of a round: the first ones to `codes`. */
-CELLS INLINE void find_codes(struct cells_writer *w, const uint16_t *elements,
-                             struct write_block *block, size_t round, uint8_t *codes)
+/* The codes of a round that are not known. */
+CELLS INLINE void find_codes(const struct cells_writer *w, struct write_block *block, size_t round)
 {
-	const vec class = block->class[round], distance = block->distance[round];
-	const __mmask64 unknown = block->more[round];
-	const bool coarse = _mm512_test_epi8_mask(class, w->intervals.coarse);
-	const vec from_least = _mm512_add_epi8(distance, SET8(KVI_CELLS_REACH));
-	vec code = block->code[round];
+	const vec code = block->code[round], class = block->class[round];
+	const vec distance = _mm512_add_epi8(block->distance[round], SET8(KVI_CELLS_REACH));
+	const __mmask64 unknown = block->unknown[round];
+	const __mmask64 coarse = _mm512_test_epi8_mask(class, w->intervals.coarse);
 	if (RARE(coarse || _mm_popcnt_u64(unknown) > LOOK_UPS))
-		code = looked_up_each(code, unknown, from_least, class);
+		block->code[round] = looked_up_each(code, unknown, distance, class);
 	else
-		code = looked_up(code, unknown, from_least, class);
+		block->code[round] = looked_up(code, unknown, distance, class);
+}
+
+/* Writes the codes of a round: the first ones to `codes`. */
+CELLS INLINE void put_round(struct cells_writer *w, const uint16_t *elements,
+                            struct write_block *block, size_t round, uint8_t *codes)
+{
+	vec code = block->code[round];
+	const vec class = block->class[round], distance = block->distance[round];
 	const struct intervals intervals = intervals_of(&w->intervals, code, class);
 	const vec n = _mm512_adds_epu8(intervals.nb, block->n[round]);
 	const vec within = _mm512_sub_epi8(distance, intervals.lo);
@@ -665,9 +679,11 @@ CELLS INLINE void put_block(struct cells_writer *w, const uint16_t *elements, co
 	struct write_block block;
 	for (size_t i = 0; i < n; i += ROUND)
 		find_cells(w, elements + i, mean + i, grid + i, &block, i / ROUND, mantissa);
+	for (size_t i = 0; i < n / ROUND; i++)
+		find_codes(w, &block, i);
 	for (size_t i = n; i > 0;) {
 		i -= ROUND;
-		find_codes(w, elements + i, &block, i / ROUND, codes + i);
+		put_round(w, elements + i, &block, i / ROUND, codes + i);
 	}
 	for (size_t i = n / STEP; i-- > 0;)
 		put_bits(w, block.bits[i], block.taken[i]);

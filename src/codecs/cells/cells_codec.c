@@ -36,7 +36,7 @@ struct contexts {
 	const struct kvi_token_turns *turns; /* NULL: no channel rotates */
 	const struct kvi_coder_tables *tables;
 	struct context_rows all;   /* of all elements, or of the channels where none rotates */
-	struct context_rows fixed; /* with turns: of all channels, of which some do not rotate */
+	struct context_rows fixed; /* with turns: of all channels, if some do not rotate */
 	struct context_rows spare; /* with turns: all channels of a token, for each stream */
 };
 
@@ -99,7 +99,8 @@ static kvarc_ret contexts_open(struct contexts *contexts, struct kvi_coder *code
 	if (!rows_open(coder, KVI_SCRATCH_CONTEXT, n + KVI_CELLS_SLACK, &contexts->all) ||
 	    !rows_open(coder, KVI_SCRATCH_CHANNELS, fixed, &contexts->fixed))
 		return kvi_alloc_error(coder->alloc);
-	fix_channels(contexts, &contexts->fixed);
+	if (!rotates || chunk->rope->rotary < chunk->head_channels)
+		fix_channels(contexts, &contexts->fixed);
 	if (!rotates) {
 		mask_channels(mask, &contexts->fixed, &contexts->all);
 		go_on(&contexts->all, n);
@@ -329,22 +330,31 @@ static uint8_t *put_head(const struct cells_encoding *encoding, uint8_t *to)
 	return to;
 }
 
+/* How many contexts of n are of coarse classes. */
+static size_t count_coarse(const uint16_t *grid, size_t n)
+{
+	size_t marks = 0;
+	for (size_t i = 0; i < n; i++)
+		marks += grid[i] & KVI_CELLS_COARSE;
+	return marks / KVI_CELLS_COARSE;
+}
+
 /* Whether the grid codec may make less: as many elements that are escaped, that take a second code
- * or whose own steps are wide cost about 1/100. */
+ * or whose own steps are wide cost about 1/100. One token in TOKENS shows the last ones. */
 static bool doubtful(const struct cells_encoding *encoding)
 {
+	enum { TOKENS = 16 };
 	const struct kvi_mask *mask = &encoding->contexts.job->mask;
-	const bool rotates = encoding->contexts.turns;
-	const size_t n = kvi_mask_elements(mask), entries = rotates ? n : mask->channels;
-	size_t second = 0, escapes = 0, coarse = 0;
+	const size_t n = kvi_mask_elements(mask), channels = mask->channels;
+	const size_t tokens = encoding->contexts.turns ? mask->rows : 1;
+	size_t second = 0, escapes = 0, coarse = 0, seen = 0;
 	for (unsigned i = 0; i < encoding->streams->n; i++) {
 		second += encoding->out[i].n_second;
 		escapes += encoding->out[i].n_escapes;
 	}
-	for (size_t i = 0; i < entries; i++)
-		coarse += encoding->contexts.all.grid[i] & KVI_CELLS_COARSE;
-	coarse = coarse / KVI_CELLS_COARSE * (rotates ? 1 : mask->rows);
-	return escapes > n / 128 || second > n / 8 || coarse > n / 64;
+	for (size_t t = 0; t < tokens; t += TOKENS, seen += channels)
+		coarse += count_coarse(encoding->contexts.all.grid + t * channels, channels);
+	return escapes > n / 128 || second > n / 8 || coarse > seen / 64;
 }
 
 static kvarc_ret encode(struct kvi_coder *coder, const struct kvi_coder_job *job,
