@@ -148,7 +148,8 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_identity(kvarc_writer *w, size
  * views has one entry a tensor of the geometry, in its order; entries of
  * tensors of other tracks are ignored. Full segments are encoded before the
  * call returns, a rest of less than segment_tokens is kept and joined with
- * the next append. To avoid that copy append multiples of segment_tokens. Tokens that the options'
+ * the next append. To avoid that copy append multiples of segment_tokens. Elements are read more
+ * than once: they must not change until the call returns. Tokens that the options'
  * tier leaves out (KVARC_LOSSY_DROP) are counted, but not written: those behind them keep their
  * positions. Returns OK, MEM, MEMLIMIT, IO, PROG, GEOMETRY.
  */

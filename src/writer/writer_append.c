@@ -25,15 +25,32 @@ struct view_source {
 	uint64_t t0; /* index of the token of row 0 */
 };
 
+static struct kvi_view_block block_of(const kvarc_tensor *tensor, uint64_t row, uint32_t n,
+                                      uint32_t head, uint32_t heads)
+{
+	return (struct kvi_view_block){ row, n, head * tensor->channels, heads * tensor->channels,
+		                        (uint32_t)kvarc_dtype_bytes(tensor->dtype) };
+}
+
+/* A kvarc_fetch. */
 static int fetch_views(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, uint64_t t0,
                        uint32_t n, void *dst)
 {
 	const struct view_source *s = opaque;
-	const kvarc_tensor *t = &s->geometry->tensors[tensor];
-	struct kvi_view_block b = { t0 - s->t0, n, head * t->channels, heads * t->channels,
-		                    (uint32_t)kvarc_dtype_bytes(t->dtype) };
+	const struct kvi_view_block b = block_of(&s->geometry->tensors[tensor], t0 - s->t0, n, head,
+	                                         heads);
 	kvi_view_gather(&s->views[tensor], &b, dst);
 	return 0;
+}
+
+/* kvi_elements.packed of views. */
+static const void *packed_views(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads,
+                                uint64_t t0, uint32_t n)
+{
+	const struct view_source *s = opaque;
+	const struct kvi_view_block b = block_of(&s->geometry->tensors[tensor], t0 - s->t0, n, head,
+	                                         heads);
+	return kvi_view_packed(&s->views[tensor], &b);
 }
 
 /* A kvarc_fetch of waiting tokens: finds the tensor in the packed block. */
@@ -47,13 +64,11 @@ static int fetch_waiting(void *opaque, uint32_t tensor, uint32_t head, uint32_t 
 	size_t at = 0;
 	for (uint32_t i = w->order.first[t->track]; of[i] != tensor; i++)
 		at += (size_t)kvi_tensor_bytes(&w->geometry.tensors[of[i]]) * track->segment_tokens;
-	uint32_t elem = (uint32_t)kvarc_dtype_bytes(t->dtype);
 	kvarc_view v = { .data = track->waiting->data + at,
 		         .token_stride = kvi_tensor_bytes(t),
 		         .block_elems = kvi_tensor_width(t),
-		         .elem_stride = elem };
-	struct kvi_view_block b = { t0 - track->n_written, n, head * t->channels,
-		                    heads * t->channels, elem };
+		         .elem_stride = (uint32_t)kvarc_dtype_bytes(t->dtype) };
+	const struct kvi_view_block b = block_of(t, t0 - track->n_written, n, head, heads);
 	kvi_view_gather(&v, &b, dst);
 	return 0;
 }
@@ -76,7 +91,8 @@ static kvarc_ret flush_track(kvarc_writer *w, uint32_t track)
 	for (uint32_t i = 0; i < wait->n; i++)
 		wait->chosen.from[i] = (uint32_t)t->n_submitted + i;
 	wait->chosen.per_token = w->options.lossy && w->options.lossy->token_rate;
-	kvarc_ret ret = kvi_writer_segment(w, &s, &wait->chosen, fetch_waiting, w);
+	const struct kvi_elements elements = { .fetch = fetch_waiting, .opaque = w };
+	kvarc_ret ret = kvi_writer_segment(w, &s, &wait->chosen, &elements);
 	ret = kvi_writer_drain(w, ret);
 	t->n_submitted += wait->n;
 	wait->n = 0;
@@ -112,8 +128,7 @@ struct append {
 	uint64_t t0, n, done; /* t0: index of the first token as callers count */
 	uint64_t left;        /* tokens from `done` on that are not left out */
 	const int32_t *ids, *positions;
-	kvarc_fetch fetch;
-	void *opaque;
+	struct kvi_elements elements;
 };
 
 static int rate_at(const kvarc_lossy *lossy, const struct append *append, uint64_t i)
@@ -170,8 +185,8 @@ static kvarc_ret keep(kvarc_writer *w, struct append *append, uint32_t count)
 			return ret;
 	}
 	struct kvi_waiting *wait = t->waiting;
-	const struct kvi_fetching f = { append->fetch, append->opaque, &w->chosen,
-		                        append->t0 + append->done, count };
+	const struct kvi_fetching f = { append->elements, &w->chosen, append->t0 + append->done,
+		                        count };
 	const struct append_taking to = { wait->ids + wait->n, wait->positions + wait->n,
 		                          w->chosen.from, wait->chosen.rate + wait->n };
 	size_t at = 0;
@@ -218,7 +233,7 @@ static kvarc_ret direct(kvarc_writer *w, struct append *append, uint32_t count)
 	s.has_ids = append->ids;
 	s.coded = false;
 	next_tokens(w, append, count, &to);
-	kvarc_ret ret = kvi_writer_segment(w, &s, &w->chosen, append->fetch, append->opaque);
+	kvarc_ret ret = kvi_writer_segment(w, &s, &w->chosen, &append->elements);
 	t->n_submitted += count;
 	return ret;
 }
@@ -338,8 +353,7 @@ kvarc_ret kvarc_writer_append(kvarc_writer *w, uint32_t track, uint64_t n, const
 		            .n = n,
 		            .ids = ids,
 		            .positions = positions,
-		            .fetch = fetch_views,
-		            .opaque = &source };
+		            .elements = { fetch_views, packed_views, &source } };
 	kvarc_ret ret = check_append(w, &a);
 	if (ret || n == 0)
 		return ret;
@@ -361,8 +375,7 @@ kvarc_ret kvarc_writer_append_fetch(kvarc_writer *w, uint32_t track, uint64_t n,
 		            .n = n,
 		            .ids = ids,
 		            .positions = positions,
-		            .fetch = fetch,
-		            .opaque = opaque };
+		            .elements = { .fetch = fetch, .opaque = opaque } };
 	kvarc_ret ret = check_append(w, &a);
 	if (ret)
 		return ret;

@@ -77,8 +77,7 @@ struct kvi_encode_job {
 	struct kvi_open_segment *segment;
 	struct kvi_feature_table *features; /* NULL: the tensor has no model */
 	struct kvi_prediction *prediction;  /* NULL: no model predicts it */
-	kvarc_fetch fetch;
-	void *fetch_opaque;
+	struct kvi_elements elements;
 	struct kvi_earlier_state
 		before; /* the state that it may refer to; without elements: none */
 	/* out */
@@ -90,7 +89,8 @@ struct kvi_encode_job {
 	uint8_t *frame;           /* head, chunk header, payload, padding, check: in `memory`, or
 	                           * around the payload in the coder */
 	/* memory */
-	uint8_t *raw;         /* the elements, in `own` or in the worker's coder */
+	const uint8_t *raw;   /* the elements, in `buffer` or where the caller has them */
+	uint8_t *buffer;      /* `own`, or in the worker's coder; NULL until needed */
 	uint8_t *own, *again; /* again: to verify; both NULL until needed */
 	int16_t *expected;    /* means predicted by the model, if there is one */
 	uint8_t *predicted;   /* elements predicted by the model; level 8 */
@@ -304,14 +304,14 @@ int kvi_writer_fetch(const kvarc_geometry *geometry, const struct kvi_fetching *
 	size_t row = (size_t)heads * t->channels * kvarc_dtype_bytes(t->dtype);
 	uint32_t n;
 	if (!fetching->chosen->per_token)
-		return fetching->fetch(fetching->opaque, tensor, head, heads, fetching->t0,
-		                       fetching->n, dst);
+		return fetching->elements.fetch(fetching->elements.opaque, tensor, head, heads,
+		                                fetching->t0, fetching->n, dst);
 	/* Runs of tokens between those that are left out. */
 	for (uint32_t i = 0; i < fetching->n; i += n) {
 		for (n = 1; i + n < fetching->n && from[i + n] == from[i] + n;)
 			n++;
-		int ret = fetching->fetch(fetching->opaque, tensor, head, heads, from[i], n,
-		                          dst + i * row);
+		int ret = fetching->elements.fetch(fetching->elements.opaque, tensor, head, heads,
+		                                   from[i], n, dst + i * row);
 		if (ret)
 			return ret;
 	}
@@ -454,8 +454,24 @@ static kvarc_ret code(struct kvi_encode_job *job, struct kvi_coder *coder,
 {
 	kvarc_lossy tier;
 	if (writer_tier(job->w, job->group->tensor, &tier))
-		return kvi_chunk_encode_lossy(coder, request, &tier, job->raw, &job->coded);
+		return kvi_chunk_encode_lossy(coder, request, &tier, job->buffer, &job->coded);
 	return kvi_chunk_encode(coder, request, job->raw, &job->coded);
+}
+
+/* The elements of a chunk where the caller has them; NULL: they are to be fetched. The hash that
+ * finds repeats reads all of them once, in order: what a copy would take of the time, too, is that
+ * memory is slow. */
+static const uint8_t *packed_elements(const struct kvi_encode_job *job)
+{
+	const kvarc_writer *w = job->w;
+	const struct kvi_elements *from = &job->elements;
+	const struct kvi_group *g = job->group;
+	const struct kvi_segment *s = &job->segment->s;
+	if (!from->packed || job->buffer == job->own || w->options.lossy || !w->earlier.repeats)
+		return NULL;
+	const uint8_t *at = from->packed(from->opaque, g->tensor, g->head, g->heads, s->t0, s->n);
+	const size_t size = kvarc_dtype_bytes(w->geometry.tensors[g->tensor].dtype);
+	return (uintptr_t)at % size ? NULL : at;
 }
 
 /* Gets the elements of a chunk, before its job starts where the caller overlaps with workers, else
@@ -463,13 +479,16 @@ static kvarc_ret code(struct kvi_encode_job *job, struct kvi_coder *coder,
 static void get_elements(struct kvi_encode_job *job)
 {
 	const struct kvi_segment *s = &job->segment->s;
-	const struct kvi_fetching f = { job->fetch, job->fetch_opaque, &job->segment->chosen, s->t0,
-		                        s->n };
+	const struct kvi_fetching f = { job->elements, &job->segment->chosen, s->t0, s->n };
 	const struct kvi_chunk chunk = chunk_of(job);
 	job->ret = KVARC_OK;
 	job->raw_bytes = (uint32_t)kvi_chunk_bytes(&chunk);
+	job->raw = packed_elements(job);
+	if (job->raw)
+		return;
+	job->raw = job->buffer;
 	if (kvi_writer_fetch(&job->w->geometry, &f, job->group->tensor, job->group->head,
-	                     job->group->heads, job->raw))
+	                     job->group->heads, job->buffer))
 		job->ret = kvi_fail(&job->error, KVARC_IO,
 		                    "fetching %u tokens from token %llu of tensor %u failed",
 		                    (unsigned)s->n, (unsigned long long)s->t0,
@@ -505,6 +524,8 @@ static void encode_chunk(struct kvi_encode_job *job, struct kvi_coder *coder)
 		job->ret = use_model(job, coder, &request, &in);
 	if (job->ret || job->given)
 		return;
+	if (w->earlier.repeats && !w->options.lossy)
+		job->raw_hash = kvi_h128(job->raw, job->raw_bytes);
 	job->ret = code(job, coder, &request);
 	if (job->ret == KVARC_MEM || job->ret == KVARC_MEMLIMIT)
 		kvi_fail_alloc(&job->error, &w->alloc);
@@ -520,7 +541,7 @@ static void encode_chunk(struct kvi_encode_job *job, struct kvi_coder *coder)
 		if (job->ret)
 			return;
 	}
-	if (w->earlier.repeats)
+	if (w->earlier.repeats && w->options.lossy) /* as they are then */
 		job->raw_hash = kvi_h128(job->raw, job->raw_bytes);
 	frame_payload(job);
 	if (job->verifies)
@@ -536,9 +557,9 @@ static void writer_encode(struct kvi_job *job, unsigned worker)
 {
 	struct kvi_encode_job *j = (struct kvi_encode_job *)job;
 	struct kvi_coder *coder = j->w->workers.coders[worker];
-	if (!j->raw)
-		j->raw = kvi_coder_elements(coder, j->w->chunk_max);
-	if (j->raw)
+	if (!j->buffer)
+		j->buffer = kvi_coder_elements(coder, j->w->chunk_max);
+	if (j->buffer)
 		encode_chunk(j, coder);
 	else
 		j->ret = kvi_fail_alloc(&j->error, &j->w->alloc);
@@ -895,7 +916,7 @@ static kvarc_ret take_coded(struct kvi_encode_job *job)
 }
 
 static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *segment, struct kvi_group *group,
-                        kvarc_fetch fetch, void *opaque)
+                        const struct kvi_elements *elements)
 {
 	struct kvi_writer_workers *workers = &w->workers;
 	while (workers->n_busy == workers->n_jobs || group->busy) {
@@ -920,7 +941,8 @@ static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *segment, struc
 	j->w = w;
 	j->group = group;
 	j->segment = segment;
-	j->raw = own ? j->own : NULL;
+	j->buffer = own ? j->own : NULL;
+	j->raw = j->buffer;
 	j->features = segment->features && w->plan->of[group->order_index].model ? segment->features
 	                                                                         : NULL;
 	j->prediction =
@@ -930,8 +952,7 @@ static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *segment, struc
 			: NULL;
 	j->observed = j->exact = j->given = false;
 	j->fetched = w->options.common.overlap || w->other.coder;
-	j->fetch = fetch;
-	j->fetch_opaque = opaque;
+	j->elements = *elements;
 	j->before = before;
 	j->coded = (struct kvi_encoded){ 0 };
 	j->frame = j->memory;
@@ -972,8 +993,8 @@ static kvarc_ret code_ids(kvarc_writer *w, struct kvi_segment *segment)
 }
 
 kvarc_ret kvi_writer_segment(kvarc_writer *w, const struct kvi_segment *segment,
-                             const struct kvi_chosen_tokens *chosen, kvarc_fetch fetch,
-                             void *opaque)
+                             const struct kvi_chosen_tokens *chosen,
+                             const struct kvi_elements *elements)
 {
 	const struct kvi_writer_track *t = &w->tracks[segment->track];
 	struct kvi_open_segment *s = &w->workers.segments[w->workers.next_segment];
@@ -1000,7 +1021,7 @@ kvarc_ret kvi_writer_segment(kvarc_writer *w, const struct kvi_segment *segment,
 		return ret;
 	s->left = t->end_group - t->first_group;
 	for (uint32_t g = t->first_group; g < t->end_group && !ret; g++)
-		ret = submit(w, s, &w->groups[g], fetch, opaque);
+		ret = submit(w, s, &w->groups[g], elements);
 	return ret;
 }
 

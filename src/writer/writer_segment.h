@@ -58,10 +58,19 @@ struct kvi_open_segment {
 	bool verifies;                      /* chunks are decoded again and compared */
 };
 
-/* Elements of tokens, and the call that gets them. */
-struct kvi_fetching {
+/* Where elements come from. */
+struct kvi_elements {
 	kvarc_fetch fetch;
+	/* Where those of a fetch already lie, packed, as long as this may be called; NULL, as the
+	 * function may be: they do not. */
+	const void *(*packed)(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads,
+	                      uint64_t t0, uint32_t n);
 	void *opaque;
+};
+
+/* Elements of tokens. */
+struct kvi_fetching {
+	struct kvi_elements elements;
 	const struct kvi_chosen_tokens *chosen; /* per_token, or tokens are t0 and those after it */
 	uint64_t t0;
 	uint32_t n;
@@ -79,10 +88,10 @@ kvarc_ret kvi_writer_start(kvarc_writer *w);
 /* Ends the pool, and frees coders, jobs and states; no job runs any more. */
 void kvi_writer_free_workers(kvarc_writer *w);
 /* Begins to encode a segment; it and its commit are written by later calls,
- * kvi_writer_drain at the latest, until when fetch is called. segment and chosen are copied. */
+ * kvi_writer_drain at the latest, until when elements are got. segment and chosen are copied. */
 kvarc_ret kvi_writer_segment(kvarc_writer *w, const struct kvi_segment *segment,
-                             const struct kvi_chosen_tokens *chosen, kvarc_fetch fetch,
-                             void *opaque);
+                             const struct kvi_chosen_tokens *chosen,
+                             const struct kvi_elements *elements);
 /* Writes the chunks of all jobs, or drops them after a failure ret. */
 kvarc_ret kvi_writer_drain(kvarc_writer *w, kvarc_ret ret);
 

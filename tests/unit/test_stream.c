@@ -501,6 +501,37 @@ static void test_views(void **state)
 	free(file);
 }
 
+/* Elements that are packed in the caller's memory are encoded from there if they are aligned; else
+ * from a copy, to the same archive. The memory stays as it is. */
+static void test_packed_views(void **state)
+{
+	(void)state;
+	for (int number = 0; number < CACHES; number++)
+		for (int level = 0; level < 2; level++) {
+			struct cache c, moved;
+			kvarc_writer_options o = stream_options(level, 2);
+			cache_make(&c, number, 12);
+			moved = c;
+			for (size_t i = 0; i < c.g.n_tensors; i++) {
+				const size_t bytes = cache_bytes(&c, i);
+				moved.data[i] = malloc(bytes + 1);
+				memcpy(moved.data[i] + 1, c.data[i], bytes);
+				moved.views[i].data = moved.data[i] + 1;
+			}
+			struct memfile a = stream_written(&c, &o), b = stream_written(&moved, &o);
+			assert_int_equal(a.n, b.n);
+			assert_memory_equal(a.p, b.p, a.n);
+			for (size_t i = 0; i < c.g.n_tensors; i++) {
+				assert_memory_equal(moved.data[i] + 1, c.data[i],
+				                    cache_bytes(&c, i));
+				free(moved.data[i]);
+			}
+			memfile_free(&a);
+			memfile_free(&b);
+			cache_free(&c);
+		}
+}
+
 static void test_bound(void **state)
 {
 	(void)state;
@@ -617,9 +648,11 @@ int main(void)
 		cmocka_unit_test(test_ids_and_positions),
 		cmocka_unit_test(test_memory),
 		cmocka_unit_test(test_no_unchecked_bytes),
-		cmocka_unit_test(test_repeat_table), cmocka_unit_test(test_ranges),
+		cmocka_unit_test(test_repeat_table),
+		cmocka_unit_test(test_ranges),
 		cmocka_unit_test(test_ranges_outside),
 		cmocka_unit_test(test_views),
+		cmocka_unit_test(test_packed_views),
 		cmocka_unit_test(test_bound),
 		cmocka_unit_test(test_pipe),
 		cmocka_unit_test(test_repeats),
