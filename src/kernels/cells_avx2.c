@@ -239,11 +239,18 @@ INLINE vec rest_of(const struct raw_tables *c, vec j, const unsigned mantissa)
 	return mantissa > 7 ? b_min(rest, b_lookup(c->by_high, high)) : rest;
 }
 
-/* Elements of 16 lanes, from element i of a block on; escaped: lanes, if there are `any`, whose
- * states stay as they are. *most gathers the bits of the numbers of raw bits. */
-INLINE vec get_half(const struct raw_tables *c, struct states *st, const struct cells_known *known,
-                    size_t i, vec escaped, bool any, const uint8_t **words, vec *most,
-                    const unsigned mantissa)
+/* Elements of 16 lanes as parts of the states. */
+struct half_parts {
+	vec cell, j;   /* the cell; its number, which the element's own bits continue */
+	vec rest, own; /* how many of these; them, below other bits of the state */
+	vec finer;     /* how many bits are behind those of the code's interval */
+};
+
+/* Takes the bits of elements from element i of a block on; escaped: lanes, if there are `any`,
+ * whose states stay as they are. *most gathers the bits of the numbers of raw bits. */
+INLINE struct half_parts take_half(const struct raw_tables *c, struct states *st,
+                                   const struct cells_known *known, size_t i, vec escaped, bool any,
+                                   const uint8_t **words, vec *most, const unsigned mantissa)
 {
 	const vec zero = _mm256_setzero_si256(), sign = c->powers.high_only;
 	const vec low = low_halves(st->even, st->odd), nb = load(known->nb + i);
@@ -257,14 +264,10 @@ INLINE vec get_half(const struct raw_tables *c, struct states *st, const struct 
 	const vec behind = b_lookup(c->behind_one, v_or(number, sign));
 	const vec before = v_blend(nb, behind, w_eq(j, zero));
 	const vec rest = rest_of(c, j, mantissa);
-	const vec wide = mantissa > 7 ? power(&c->powers, twice(rest))
-	                              : small_power(&c->powers, rest);
 	vec n = w_add(before, rest);
 	struct states next = shifted_right(*st, before);
-	const vec own = v_and(low_halves(next.even, next.odd), w_sub(wide, c->one));
-	const vec full = w_add(w_mul(_mm256_max_epu16(j, c->one), wide), own);
-	const vec finer = w_shl(w_sub(n, nb), (int)mantissa);
-	const vec magnitude = w_add(w_sub(load(known->base + i), finer), full);
+	const struct half_parts parts = { cell, j, rest, low_halves(next.even, next.odd),
+		                          w_sub(n, nb) };
 	next = shifted_right(next, rest);
 	if (any) {
 		n = v_except(escaped, n);
@@ -272,7 +275,20 @@ INLINE vec get_half(const struct raw_tables *c, struct states *st, const struct 
 	}
 	*most = v_or(*most, n);
 	*st = renormalised(next, words);
-	return v_or(v_except(sign, magnitude), v_and(cell, sign));
+	return parts;
+}
+
+/* The elements; base: of their contexts. */
+INLINE vec half_elements(const struct raw_tables *c, const struct half_parts *parts, vec base,
+                         const unsigned mantissa)
+{
+	const vec sign = c->powers.high_only;
+	const vec wide = mantissa > 7 ? power(&c->powers, twice(parts->rest))
+	                              : small_power(&c->powers, parts->rest);
+	const vec own = v_and(parts->own, w_sub(wide, c->one));
+	const vec full = w_add(w_mul(_mm256_max_epu16(parts->j, c->one), wide), own);
+	const vec magnitude = w_add(w_sub(base, w_shl(parts->finer, (int)mantissa)), full);
+	return v_or(v_except(sign, magnitude), v_and(parts->cell, sign));
 }
 
 /* The escapes of the lanes of a step. Returns the end of those that were taken, NULL: there are too
@@ -321,11 +337,14 @@ INLINE bool get_elements(const struct kvi_cells_in *in, const struct kvi_cells_c
 		KVI_FEED_CHECK(&feed, words);
 		const vec escaped = b_eq(load(known.codes + i), SET8(ESCAPE));
 		const uint32_t escapes = lanes_of(escaped);
-		UNROLL for (unsigned h = 0; h < 2; h++)
-			store(to + h * HALF,
-		              get_half(&tables, &st[h], &known, i + h * HALF,
-		                       w_of_bytes(half_of(escaped, h)),
-		                       __builtin_expect(escapes != 0, 0), &words, &most, mantissa));
+		/* The bits, which the next step waits for, come first. */
+		struct half_parts parts[2];
+		UNROLL for (unsigned h = 0; h < 2; h++) parts[h] = take_half(
+			&tables, &st[h], &known, i + h * HALF, w_of_bytes(half_of(escaped, h)),
+			__builtin_expect(escapes != 0, 0), &words, &most, mantissa);
+		UNROLL for (unsigned h = 0; h < 2; h++) store(
+			to + h * HALF, half_elements(&tables, &parts[h],
+		                                     load(known.base + i + h * HALF), mantissa));
 		if (__builtin_expect(escapes != 0, 0)) {
 			escape = get_escapes(escapes & first_lanes(left), escape, escapes_end, to);
 			if (!escape)

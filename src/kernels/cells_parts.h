@@ -17,13 +17,20 @@ enum {
 	HALF_BLOCK = BLOCK / 2 /* codes of 4 bits in the low halves of a full block */
 };
 
-/* Unpacks a block of n codes of 4 bits, and adds `more` to each. */
+/* Unpacks a block of n codes of 4 bits, and adds `more`, at most 15, to each. */
 static inline void unpack_codes(const uint8_t *block, size_t n, unsigned more, uint8_t *codes)
 {
-	memset(codes, 0, n);
-	add_codes(block, n, CODE_BITS, 0, codes);
-	for (size_t i = 0; i < n; i++)
-		codes[i] = (uint8_t)(codes[i] + more);
+	const size_t low = (n + 1) / 2; /* codes in low halves of bytes */
+	for (unsigned shift = 0; shift < 2 * CODE_BITS; shift += CODE_BITS) {
+		const size_t end = shift ? n - low : low;
+		size_t i = 0;
+		for (; i + WORD <= end; i += WORD)
+			kvi_store64(codes + i,
+			            (kvi_load64(block + i) >> shift & BYTES(15)) + BYTES(more));
+		for (; i < end; i++)
+			codes[i] = (uint8_t)((block[i] >> shift & 15) + more);
+		codes += low;
+	}
 }
 
 /* The second codes of a stream as numbers from KVI_CELLS_MORE on, in its work memory. Returns their

@@ -113,9 +113,19 @@ INLINE vec looked_up(const uint16_t *table, const uint16_t at[HALF])
 	return _mm256_set_m128i(b, a);
 }
 
+/* Cosines and sines of pairs i to i + 15 of n tokens, which all heads share, as factors. */
+INLINE void load_turns(const struct kvi_rotation *r, size_t n, size_t i, struct channel_pairs *turn)
+{
+	for (size_t t = 0; t < n; t++) {
+		const struct channel_pairs angle = pairs_load(r->turn + t * r->pairs + i);
+		turn[t] = (struct channel_pairs){ factor_of(angle.a), factor_of(angle.b) };
+	}
+}
+
 /* Contexts of pairs i to i + 15 of a head, whose first channel is `first`, of n tokens. */
-INLINE void rotate_pairs(const struct powers *c, const struct kvi_rotation *r, size_t n, size_t row,
-                         size_t first, size_t i, int16_t *mean, uint16_t *grid)
+INLINE void rotate_pairs(const struct powers *c, const struct kvi_rotation *r,
+                         const struct channel_pairs *turn, size_t n, size_t row, size_t first,
+                         size_t i, int16_t *mean, uint16_t *grid)
 {
 	const struct channel_pairs means = channels_load(r, r->mean + first, i);
 	const struct channel_pairs k = channels_load(r, r->k + first, i);
@@ -124,8 +134,7 @@ INLINE void rotate_pairs(const struct powers *c, const struct kvi_rotation *r, s
 	const vec apart = w_min(w_max(w_sub(k.a, k.b), SET16(-32)), SET16(32));
 	const vec scale_row = w_shl(w_add(apart, SET16(32)), 6);
 	for (size_t t = 0; t < n; t++) {
-		const struct channel_pairs angle = pairs_load(r->turn + t * r->pairs + i);
-		const vec cosine = factor_of(angle.a), sine = factor_of(angle.b);
+		const vec cosine = turn[t].a, sine = turn[t].b;
 		uint16_t at[HALF];
 		store(at, w_add(scale_row, load(r->angle_class + t * r->pairs + i)));
 		const vec scales = looked_up(r->scales, at);
@@ -148,13 +157,17 @@ void kvi_avx2_cells_rotate(const struct kvi_rotation *rotation, size_t n, size_t
 {
 	const struct powers two = powers_load();
 	const size_t pairs = rotation->pairs;
+	struct channel_pairs turn[KVI_CELLS_TOKENS];
 	if (pairs < HALF) {
 		kvi_scalar_cells_rotate(rotation, n, row, mean, grid);
 		return;
 	}
-	/* The last vector begins where it ends with the last pair. */
-	for (size_t h = 0; h < rotation->heads; h++)
-		for (size_t i = 0; i < pairs; i += HALF)
-			rotate_pairs(&two, rotation, n, row, h * rotation->head_channels,
-			             i + HALF <= pairs ? i : pairs - HALF, mean, grid);
+	for (size_t done = 0; done < pairs; done += HALF) {
+		/* The last vector begins where it ends with the last pair. */
+		const size_t i = done + HALF <= pairs ? done : pairs - HALF;
+		load_turns(rotation, n, i, turn);
+		for (size_t h = 0; h < rotation->heads; h++)
+			rotate_pairs(&two, rotation, turn, n, row, h * rotation->head_channels, i,
+			             mean, grid);
+	}
 }
