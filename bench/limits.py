@@ -21,21 +21,23 @@ import common as c
 
 REPEAT = 60
 BLOCK = 96 << 10  # a chunk of 256 tokens with 3 heads of 64 channels
-# Words in the names of functions or, in front of a colon, of libraries.
+# Words in the names of functions, or whole names behind '='; in front of a colon, of libraries.
 GROUPS = (('left out', ('libc:memcmp', 'libc:memset')),
           ('hash', ('libxxhash:',)),
           ('Zstandard', ('libzstd:',)),
           ('copies', ('libc:memmove', 'libc:memcpy')),
           ('operating system', ('[kernel',)),
-          ('decoder', ('grid_decode', 'get_bf16', 'get_layer', 'get_last')),
-          ('encoder', ('encode_both', 'grid_encode', 'put_bf16', 'put_layer', 'put_last',
-                       'put_deeper')),
+          ('decoder', ('=get', 'cells_get', 'grid_decode', 'get_bf16', 'get_layer',
+                       'get_last')),
+          ('encoder', ('=put', 'cells_put', 'looked_up_each', 'encode_both', 'grid_encode',
+                       'put_bf16', 'put_layer', 'put_last', 'put_deeper')),
           ('fit', ('_fit', 'top_costs', 'find_tops', 'best_top', 'tables_', 'near_sums',
                    'sort_floats', 'fit_params', 'make_tables')),
           ('sums of predictions', ('slot_rows',)),
           ('slots, decoded', ('bf16_read',)),
           ('slots, to encode', ('bf16_known',)),
-          ('contexts', ('rotated_tokens', 'rotated_contexts', 'rotate_row')),
+          ('contexts', ('rotated_tokens', 'rotated_contexts', 'rotate_row', 'cells_rotate',
+                        'fixed_context', 'contexts_open', 'coarse_context')),
           ('other', ('',)))
 
 
@@ -43,7 +45,9 @@ def group_of(library, name):
     for group, marks in GROUPS:
         for mark in marks:
             where, _, what = mark.rpartition(':')
-            if where in library and (what in name or what in library):
+            found = name.split()[-1] == what[1:] if what[:1] == '=' else \
+                what in name or what in library
+            if where in library and found:
                 return group
     return 'other'
 
