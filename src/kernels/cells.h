@@ -56,6 +56,13 @@ static inline unsigned kvi_cells_class(unsigned grid)
 	return grid & KVI_CELLS_COARSE ? grid & 15 : KVI_CELLS_FINE + (grid >> 5 & 3);
 }
 
+/* Where the row of that class begins in the tables of codes. */
+static inline size_t kvi_cells_row(unsigned grid)
+{
+	return grid & KVI_CELLS_COARSE ? (grid & 15) * KVI_CELLS_ROW
+	                               : KVI_CELLS_FINE * KVI_CELLS_ROW + (grid & 0x60);
+}
+
 /* A stream that is read. The caller has checked the padding of planes, and that states are 2^16 or
  * more. Kernels read no byte behind a plane, the escapes or the words. */
 struct kvi_cells_in {
