@@ -34,38 +34,72 @@ static struct tops_sample sample_of(size_t rows)
 	return (struct tops_sample){ step, (rows + step - 1) / step };
 }
 
+/* The exponents of a whole group of elements of 16 bits, whose mantissa is known to the compiler,
+ * which makes vectors. */
+static inline __attribute__((always_inline)) void
+take_group16(const uint8_t *from, const unsigned mantissa, unsigned mask, uint8_t to[GROUP])
+{
+	uint16_t elements[GROUP];
+	for (size_t c = 0; c < GROUP; c++)
+		elements[c] = kvi_load16(from + 2 * c);
+	for (size_t c = 0; c < GROUP; c++)
+		elements[c] = (uint16_t)(elements[c] >> mantissa & mask);
+	for (size_t c = 0; c < GROUP; c++)
+		to[c] = (uint8_t)elements[c];
+}
+
 /* The exponents of `n` channels from `first` on in the rows of a sample; the rest of a group
  * repeats the last channel. */
 static void take_exponents(const struct kvi_layers_matrix *matrix, const struct tops_sample *sample,
                            size_t first, size_t n, uint8_t exponents[ROWS * GROUP])
 {
-	const size_t row = matrix->channels * matrix->size * sample->step;
-	const uint8_t *from = matrix->packed + first * matrix->size;
+	const unsigned size = matrix->size;
+	const size_t row = matrix->channels * size * sample->step;
+	const unsigned mantissa = matrix->mantissa, mask = matrix->mask;
+	const uint8_t *from = matrix->packed + first * size;
 	for (size_t i = 0; i < sample->rows; i++, from += row) {
 		uint8_t *to = exponents + i * GROUP;
-		if (matrix->size == 2 && n == GROUP)
-			for (size_t c = 0; c < GROUP; c++)
-				to[c] = (uint8_t)(kvi_load16(from + 2 * c) >> matrix->mantissa &
-				                  matrix->mask);
-		else
+		if (size == 2 && n == GROUP && mantissa == 7) {
+			take_group16(from, 7, mask, to);
+		} else if (size == 2 && n == GROUP && mantissa == 10) {
+			take_group16(from, 10, mask, to);
+		} else {
 			for (size_t c = 0; c < n; c++)
-				to[c] = (uint8_t)(kvi_load_element(from + c * matrix->size,
-				                                   matrix->size) >>
-				                          matrix->mantissa &
-				                  matrix->mask);
-		memset(to + n, to[n - 1], GROUP - n);
+				to[c] = (uint8_t)(kvi_load_element(from + c * size, size) >>
+				                          mantissa &
+				                  mask);
+			memset(to + n, to[n - 1], GROUP - n);
+		}
 	}
 }
 
 /* The first top that is tried for each channel of a group. */
 static void first_tops(const uint8_t *exponents, size_t rows, uint8_t first[GROUP])
 {
-	uint16_t sum[GROUP] = { 0 };
-	for (size_t i = 0; i < rows; i++)
-		for (size_t c = 0; c < GROUP; c++)
-			sum[c] = (uint16_t)(sum[c] + exponents[i * GROUP + c]);
-	for (size_t c = 0; c < GROUP; c++)
-		first[c] = (uint8_t)((sum[c] + rows / 2) / rows + ABOVE_MEAN);
+	enum { LANES = 8 }; /* sums that stay in a register */
+	const unsigned n = (unsigned)rows;
+	for (size_t at = 0; at < GROUP; at += LANES) {
+		uint16_t sum[LANES] = { 0 };
+		for (size_t i = 0; i < rows; i++)
+			for (size_t c = 0; c < LANES; c++)
+				sum[c] = (uint16_t)(sum[c] + exponents[i * GROUP + at + c]);
+		for (size_t c = 0; c < LANES; c++)
+			first[at + c] = (uint8_t)((sum[c] + n / 2) / n + ABOVE_MEAN);
+	}
+}
+
+/* The least cost of each channel of a group, and the first of the tops that have it. */
+static void least_costs(const uint16_t cost[restrict KVI_TOPS_TRIED][GROUP],
+                        uint16_t least[restrict GROUP], uint16_t best[restrict GROUP])
+{
+	memcpy(least, cost[0], GROUP * sizeof *least);
+	memset(best, 0, GROUP * sizeof *best);
+	for (uint16_t tried = 1; tried < KVI_TOPS_TRIED; tried++)
+		for (size_t c = 0; c < GROUP; c++) {
+			const bool less = cost[tried][c] < least[c];
+			best[c] = less ? tried : best[c];
+			least[c] = less ? cost[tried][c] : least[c];
+		}
 }
 
 /* Chooses the tops of a group; returns their cost. A channel whose best top is the last one that
@@ -74,30 +108,26 @@ static uint32_t group_tops(const struct kvi_layer_kernels *kernels, const uint8_
                            size_t rows, uint8_t mask, size_t n, uint8_t *top)
 {
 	enum { LAST = KVI_TOPS_TRIED - 1 };
-	uint16_t cost[KVI_TOPS_TRIED][GROUP], least[GROUP];
+	uint16_t cost[KVI_TOPS_TRIED][GROUP], now[GROUP], best[GROUP], least[GROUP];
 	uint8_t first[GROUP];
 	uint32_t sum = 0;
 	bool open = true;
 	first_tops(exponents, rows, first);
 	for (unsigned moves = 0; open && moves < MOVES; moves++) {
 		kernels->top_costs(exponents, rows, GROUP, first, mask, cost);
+		least_costs(cost, now, best);
 		open = false;
 		for (size_t c = 0; c < n; c++) {
-			unsigned best = 0;
-			for (unsigned tried = 1; tried <= LAST; tried++)
-				if (cost[tried][c] < cost[best][c])
-					best = tried;
-			const uint8_t found = (uint8_t)(first[c] + best) & mask;
-			const bool better = !moves || cost[best][c] < least[c];
+			const bool better = !moves || now[c] < least[c];
 			if (better) {
-				top[c] = found;
-				least[c] = cost[best][c];
+				top[c] = (uint8_t)(first[c] + best[c]) & mask;
+				least[c] = now[c];
 			}
 			/* what was moved and found nothing better stays where it is */
-			if (better && best == LAST) {
+			if (better && best[c] == LAST) {
 				first[c] = (uint8_t)(first[c] + LAST);
 				open = true;
-			} else if (better && !best && least[c] > 2 * rows) {
+			} else if (better && !best[c] && least[c] > 2 * rows) {
 				first[c] = (uint8_t)(first[c] - LAST);
 				open = true;
 			}
@@ -112,15 +142,15 @@ static uint32_t group_tops(const struct kvi_layer_kernels *kernels, const uint8_
 static uint8_t best_top(const uint32_t count[256], uint8_t mask, uint32_t n, uint32_t *cost)
 {
 	uint8_t best = 0;
+	uint32_t seen = 0; /* exponents that are `top` or up to KVI_LAYERS_BYTE - 1 less */
 	*cost = UINT32_MAX;
+	for (unsigned value = 1; value <= KVI_LAYERS_BYTE; value++)
+		seen += count[(0 - value) & mask];
 	for (unsigned top = 0; top <= mask; top++) {
-		uint32_t sum = 0, seen = 0;
-		for (unsigned value = 0; value < KVI_LAYERS_BYTE; value++) {
-			const uint32_t times = count[(top - value) & mask];
-			sum += times * half_bits(value);
-			seen += times;
-		}
-		sum += (n - seen) * half_bits(KVI_LAYERS_BYTE);
+		seen += count[top] - count[(top - KVI_LAYERS_BYTE) & mask];
+		uint32_t sum = (n - seen) * half_bits(KVI_LAYERS_BYTE);
+		for (unsigned value = 0; seen && value < KVI_LAYERS_BYTE; value++)
+			sum += count[(top - value) & mask] * half_bits(value);
 		if (sum < *cost) {
 			*cost = sum;
 			best = (uint8_t)top;
