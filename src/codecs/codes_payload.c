@@ -82,7 +82,7 @@ uint8_t *kvi_streams_put(struct kvi_pool *pool, const struct kvi_streams *stream
 {
 	struct streams_written out = { .writer = writer };
 	const uint8_t *from = to;
-	if (streams->n < 2 || !kvi_pool_idle(pool)) {
+	if (streams->n < 2 || !kvi_pool_idle(pool, writer->work)) {
 		for (unsigned i = 0; i < streams->n; i++)
 			to = writer->one(writer->opaque, i, kvi_aligned_put(to, from));
 		return to;

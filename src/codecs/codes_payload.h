@@ -45,6 +45,7 @@ struct kvi_streams_writer {
 	/* The bytes that a stream of this many tokens may take and overwrite, a multiple of
 	 * KVI_CODES_ALIGN. */
 	size_t (*space)(const void *opaque, size_t rows);
+	size_t work; /* of all streams (kvi_job.work) */
 };
 /* Encodes the streams of a chunk from `to` on, each at a multiple of KVI_CODES_ALIGN from there,
  * with the help of workers of the pool that have nothing to do. Behind `to` there are the bytes

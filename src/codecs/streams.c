@@ -167,14 +167,15 @@ kvarc_ret kvi_streams_decode(const struct kvi_coder *coder, const struct kvi_cod
                              const struct kvi_streams_decoder *decoder)
 {
 	const unsigned n = job->streams_in->end - job->streams_in->first;
-	const unsigned idle = kvi_pool_idle(coder->pool);
+	const unsigned idle = kvi_pool_idle(coder->pool, decoder->work);
 	const unsigned threads = 1 + (idle > decoder->helpers ? idle : decoder->helpers);
+	struct kvi_pool *pool = threads > 1 ? coder->pool : NULL;
 	const unsigned each = (n + threads - 1) / threads;
 	struct streams_run r = { .job = job,
 		                 .d = decoder,
 		                 .at_once = each < decoder->most ? each : decoder->most };
 	atomic_init(&r.bad, false);
-	kvi_pool_loop(coder->pool, (n + r.at_once - 1) / r.at_once, decode_step, &r);
+	kvi_pool_loop(pool, (n + r.at_once - 1) / r.at_once, decode_step, &r);
 	return atomic_load(&r.bad) ? KVARC_DATA : KVARC_OK;
 }
 
@@ -311,7 +312,7 @@ uint8_t *kvi_streams_encode(struct kvi_pool *pool, struct kvi_streams *streams,
 	if (encoder->begin)
 		encoder->begin(encoder->opaque, kvi_stream_part_of(streams, 0).rows,
 		               kvi_stream_part_of(streams, streams->n - 1).rows);
-	const unsigned threads = 1 + kvi_pool_idle(pool),
+	const unsigned threads = 1 + kvi_pool_idle(pool, 0),
 		       n = threads < streams->n ? threads : streams->n;
 	make_groups(&x, n, end);
 	kvi_pool_loop(pool, n, encode_group, &x);

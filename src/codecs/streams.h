@@ -96,6 +96,7 @@ struct kvi_streams_decoder {
 	bool (*some)(void *opaque, unsigned first, unsigned n);
 	unsigned most;    /* most streams that one call of `some` decodes */
 	unsigned helpers; /* threads that are known to help, or soon will */
+	size_t work;      /* of all streams (kvi_job.work) */
 };
 /*
  * Decodes the streams of a job that are wanted, puts their elements into job->whole and compares

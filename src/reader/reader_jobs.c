@@ -81,11 +81,25 @@ static kvarc_ret reap(kvarc_reader *r, struct kvi_decode_job *job)
 	return KVARC_OK;
 }
 
+/* What a job is worth that decodes a chunk (kvi_job.work): predictions take far longer than the
+ * rest. */
+static size_t work_of(const kvarc_reader *r, const struct kvi_decode_job *job)
+{
+	const kvarc_tensor *t = &r->geometry.tensors[job->task.ref.tensor];
+	return job->task.ref.linear || r->allow_lossy
+	               ? 0
+	               : (size_t)job->task.n * job->task.ref.heads * t->channels *
+	                         kvarc_dtype_bytes(t->dtype);
+}
+
 kvarc_ret kvi_reader_job(kvarc_reader *r, struct kvi_decode_job **job)
 {
+	/* while the caller decodes, in memory that is still in the caches */
+	enum { FEW = 2 };
 	struct kvi_decode_job *j = &r->workers.jobs[r->workers.next_job];
 	kvarc_ret ret = reap(r, j);
-	r->workers.next_job = (r->workers.next_job + 1) % r->workers.n_jobs;
+	const unsigned most = kvi_pool_is_inline(r->workers.pool, 1) ? FEW : r->workers.n_jobs;
+	r->workers.next_job = (r->workers.next_job + 1) % most;
 	j->have_frame = j->observed = false;
 	*job = j;
 	return ret;
@@ -108,6 +122,7 @@ struct kvi_decode_task kvi_decode_task(const struct kvi_segment_ref *segment,
 void kvi_reader_submit(kvarc_reader *r, struct kvi_decode_job *job)
 {
 	job->busy = true;
+	job->job.work = work_of(r, job);
 	job->task.segment->users++;
 	kvi_pool_submit(r->workers.pool, &job->job);
 }
@@ -141,6 +156,20 @@ kvarc_ret kvi_reader_drain(kvarc_reader *r, kvarc_ret before)
 	}
 	r->workers.next_job = 0; /* reuses memory that is still in the caches */
 	return ret;
+}
+
+/* The most that a job is worth; 0 where chunks may be predicted. */
+static size_t largest_work(const kvarc_reader *r)
+{
+	uint64_t most = 0;
+	for (size_t i = 0; i < r->geometry.n_tensors; i++) {
+		const uint64_t bytes = kvi_tensor_bytes(&r->geometry.tensors[i]) *
+		                       KVI_SEGMENT_TOKENS;
+		most = bytes > most ? bytes : most;
+	}
+	if (r->predictors.list.n || r->allow_lossy)
+		return 0;
+	return most < KVI_POOL_WAKES ? (size_t)most : KVI_POOL_WAKES;
 }
 
 /* Checks that no job is left: each call waits for all its jobs before it returns. */
@@ -179,7 +208,7 @@ kvarc_ret kvi_reader_start(kvarc_reader *r)
 			return kvi_fail_alloc(r->error, &r->alloc);
 		kvi_coder_share(r->workers.coders[i], r->workers.pool);
 	}
-	r->workers.n_jobs = kvi_pool_jobs(r->workers.pool);
+	r->workers.n_jobs = kvi_pool_jobs(r->workers.pool, largest_work(r));
 	if (r->workers.n_jobs < 2)
 		r->workers.n_jobs = 2;
 	r->workers.jobs = kvi_calloc(&r->alloc, r->workers.n_jobs, sizeof *r->workers.jobs);

@@ -37,6 +37,7 @@ struct kvi_pool {
 	pthread_cond_t finished; /* a job is done, for a caller that runs no jobs */
 	struct kvi_job *head, **tail;
 	size_t n_queued;
+	size_t unseen; /* work that was queued since a thread was woken */
 	struct pool_loop *loops;
 	atomic_uint news;       /* counts events that idle workers wait for */
 	unsigned busy;          /* workers that run a job */
@@ -44,9 +45,12 @@ struct kvi_pool {
 	struct kvi_job *waited; /* the caller sleeps until it is done ... */
 	size_t wake_at;         /* ... and no more jobs than this are queued */
 	bool stop;
+	bool looks; /* idle workers look for news: the jobs are worth that */
 	/* The caller is one worker more than the threads: it works while it
 	 * waits, so that nobody sleeps while there are jobs. */
 	bool caller_works;
+	size_t before;      /* work that is done before threads are made */
+	unsigned n_wanted;  /* threads that are wanted */
 	unsigned n_workers; /* threads that run */
 	struct worker workers[];
 };
@@ -135,7 +139,7 @@ static bool look(struct kvi_pool *pool)
 static void sleep_on(struct kvi_pool *pool, pthread_cond_t *cond)
 {
 	pool->idle++;
-	if (!pool->busy || !look(pool))
+	if (!pool->busy || !pool->looks || !look(pool))
 		pthread_cond_wait(cond, &pool->lock);
 	pool->idle--;
 }
@@ -143,10 +147,19 @@ static void sleep_on(struct kvi_pool *pool, pthread_cond_t *cond)
 /* Wakes the caller, if it waits for what a worker has just ended; the lock is held. */
 static void wake_caller(struct kvi_pool *pool)
 {
+	if (!pool->waited || !pool->waited->done)
+		return;
 	if (pool->caller_works)
 		announce(pool, &pool->done);
-	else if (pool->waited && pool->waited->done && pool->n_queued <= pool->wake_at)
+	else if (pool->n_queued <= pool->wake_at)
 		pthread_cond_signal(&pool->finished);
+}
+
+/* Wakes a thread for what is queued; the lock is held. */
+static void wake_thread(struct kvi_pool *pool)
+{
+	pool->unseen = 0;
+	pthread_cond_signal(&pool->work);
 }
 
 static void *loop(void *arg)
@@ -168,7 +181,7 @@ static void *loop(void *arg)
 	return NULL;
 }
 
-/* Opens a pool and makes n threads. */
+/* Opens a pool that will make n threads. */
 static kvarc_ret open_pool(struct kvi_pool **out, const struct kvi_alloc *alloc, unsigned n,
                            bool caller_works)
 {
@@ -177,8 +190,9 @@ static kvarc_ret open_pool(struct kvi_pool **out, const struct kvi_alloc *alloc,
 	if (!pool)
 		return kvi_alloc_error(alloc);
 	pool->alloc = alloc;
-	pool->process = getpid();
 	pool->caller_works = caller_works;
+	pool->n_wanted = n;
+	pool->before = KVI_POOL_STARTS;
 	pool->tail = &pool->head;
 	if (pthread_mutex_init(&pool->lock, NULL))
 		goto no_lock;
@@ -188,19 +202,6 @@ static kvarc_ret open_pool(struct kvi_pool **out, const struct kvi_alloc *alloc,
 		goto no_done;
 	if (pthread_cond_init(&pool->finished, NULL))
 		goto no_finished;
-	for (; pool->n_workers < n; pool->n_workers++) {
-		struct worker *w = &pool->workers[pool->n_workers];
-		w->pool = pool;
-		w->number = pool->n_workers;
-		if (!pthread_create(&w->thread, NULL, loop, w))
-			continue;
-		if (caller_works || pool->n_workers) {
-			kvi_pool_close(pool);
-			return KVARC_MEM;
-		}
-		pool->caller_works = true; /* there is no other worker */
-		break;
-	}
 	*out = pool;
 	return KVARC_OK;
 no_finished:
@@ -212,6 +213,25 @@ no_work:
 no_lock:
 	kvi_free(alloc, pool);
 	return KVARC_MEM;
+}
+
+/* Makes the threads, or as many as the system gives. */
+static void make_threads(struct kvi_pool *pool)
+{
+	const unsigned wanted = pool->n_wanted;
+	pool->process = getpid();
+	pool->n_wanted = 0;
+	pthread_mutex_lock(&pool->lock);
+	while (pool->n_workers < wanted) {
+		struct worker *w = &pool->workers[pool->n_workers];
+		w->pool = pool;
+		w->number = pool->n_workers;
+		if (pthread_create(&w->thread, NULL, loop, w))
+			break;
+		pool->n_workers++;
+	}
+	pool->caller_works |= pool->n_workers == 0;
+	pthread_mutex_unlock(&pool->lock);
 }
 
 kvarc_ret kvi_pool_open(struct kvi_pool **out, const struct kvi_alloc *alloc, unsigned threads)
@@ -250,22 +270,38 @@ void kvi_pool_close(struct kvi_pool *pool)
 
 unsigned kvi_pool_workers(const struct kvi_pool *pool)
 {
-	return pool->n_workers + pool->caller_works;
+	const unsigned threads = pool->n_wanted > pool->n_workers ? pool->n_wanted
+	                                                          : pool->n_workers;
+	return threads + pool->caller_works;
 }
 
-unsigned kvi_pool_jobs(const struct kvi_pool *pool)
+unsigned kvi_pool_jobs(const struct kvi_pool *pool, size_t work)
 {
-	enum { BESIDE = 4 }; /* a worker; the caller takes half of them at once */
-	if (pool->n_workers == 0)
+	enum { BESIDE = 4 };     /* a worker; the caller takes half of them at once */
+	enum { JOBS_MOST = 64 }; /* of little work */
+	const unsigned workers = kvi_pool_workers(pool), threads = workers - pool->caller_works;
+	if (threads == 0)
 		return 1;
-	return pool->caller_works ? 2 * (pool->n_workers + 2) : BESIDE * (pool->n_workers + 1);
+	const unsigned least = pool->caller_works ? 2 * (threads + 2) : BESIDE * (threads + 1);
+	/* what a thread is woken for, while others have as much */
+	const size_t wakes = work ? (threads + 1) * (size_t)KVI_POOL_WAKES / work : 0;
+	const unsigned jobs = wakes < JOBS_MOST ? (unsigned)wakes : JOBS_MOST;
+	return jobs > least ? jobs : least;
+}
+
+bool kvi_pool_is_inline(const struct kvi_pool *pool, size_t work)
+{
+	return !has_threads(pool) && (!pool->n_wanted || (work && work < pool->before));
 }
 
 void kvi_pool_submit(struct kvi_pool *pool, struct kvi_job *job)
 {
 	job->next = NULL;
 	job->done = false;
+	if (pool->n_wanted && !kvi_pool_is_inline(pool, job->work))
+		make_threads(pool);
 	if (!has_threads(pool)) {
+		pool->before -= job->work < pool->before ? job->work : pool->before;
 		job->run(job, 0);
 		job->done = true;
 		return;
@@ -274,8 +310,12 @@ void kvi_pool_submit(struct kvi_pool *pool, struct kvi_job *job)
 	*pool->tail = job;
 	pool->tail = &job->next;
 	pool->n_queued++;
+	pool->looks = !job->work || job->work >= KVI_POOL_SHARES;
 	atomic_fetch_add_explicit(&pool->news, 1, memory_order_relaxed);
-	pthread_cond_signal(&pool->work);
+	/* a job whose loops others share wakes them for these */
+	pool->unseen += pool->looks ? KVI_POOL_WAKES : job->work;
+	if (pool->unseen >= KVI_POOL_WAKES)
+		wake_thread(pool);
 	pthread_mutex_unlock(&pool->lock);
 }
 
@@ -285,6 +325,8 @@ static void sleep_until(struct kvi_pool *pool, struct kvi_job *job)
 {
 	pool->waited = job;
 	pool->wake_at = pool->n_queued / 2;
+	if (pool->unseen)
+		wake_thread(pool);
 	while (!job->done || pool->n_queued > pool->wake_at)
 		pthread_cond_wait(&pool->finished, &pool->lock);
 	pool->waited = NULL;
@@ -298,17 +340,19 @@ void kvi_pool_wait(struct kvi_pool *pool, struct kvi_job *job)
 	if (!job->done && !pool->caller_works)
 		sleep_until(pool, job);
 	while (!job->done) {
+		pool->waited = job;
 		if (pool->head)
 			run_first(pool, pool->n_workers);
 		else if (!help(pool))
 			sleep_on(pool, &pool->done);
 	}
+	pool->waited = NULL;
 	pthread_mutex_unlock(&pool->lock);
 }
 
-unsigned kvi_pool_idle(struct kvi_pool *pool)
+unsigned kvi_pool_idle(struct kvi_pool *pool, size_t work)
 {
-	if (!pool || !has_threads(pool))
+	if (!pool || !has_threads(pool) || (work && work < KVI_POOL_SHARES))
 		return 0;
 	pthread_mutex_lock(&pool->lock);
 	unsigned idle = pool->idle;

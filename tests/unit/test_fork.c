@@ -178,7 +178,7 @@ static int child_of_pool(void *opaque)
 	struct waiting_job *w = opaque;
 	struct kvi_job job = { .run = run_short };
 	char steps[3] = { 0 };
-	if (!kvi_pool_inherited(w->pool) || kvi_pool_idle(w->pool))
+	if (!kvi_pool_inherited(w->pool) || kvi_pool_idle(w->pool, 0))
 		return 1;
 	kvi_pool_submit(w->pool, &job);
 	if (!job.done)

@@ -267,6 +267,7 @@ static kvarc_ret decode(struct kvi_coder *coder, const struct kvi_coder_job *job
 		.opaque = &decoding,
 		.some = decode_some,
 		.most = 1,
+		.work = n * job->mask.size,
 	};
 	return kvi_streams_decode(coder, job, &decoder);
 }
@@ -372,7 +373,8 @@ static kvarc_ret encode(struct kvi_coder *coder, const struct kvi_coder_job *job
 	if (!encoding.elements ||
 	    !kvi_stream_work_open(&encoding.work, coder, out->streams.n, kvi_cells_out_work(most)))
 		return kvi_alloc_error(coder->alloc);
-	const struct kvi_streams_writer writer = { &encoding, encode_stream, space_of };
+	const struct kvi_streams_writer writer = { &encoding, encode_stream, space_of,
+		                                   n * job->mask.size };
 	out->begin = out->words;
 	uint8_t *head = out->begin + kvi_checks_bytes(&out->streams);
 	out->end = kvi_streams_put(coder->pool, &out->streams, &writer,

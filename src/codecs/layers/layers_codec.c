@@ -393,6 +393,7 @@ static kvarc_ret decode(struct kvi_coder *coder, const struct kvi_coder_job *job
 		.opaque = &decoding,
 		.some = decode_some,
 		.most = 1,
+		.work = kvi_mask_elements(&job->mask) * job->mask.size,
 	};
 	return kvi_streams_decode(coder, job, &decoder);
 }
@@ -562,7 +563,8 @@ static kvarc_ret encode(struct kvi_coder *coder, const struct kvi_coder_job *job
 	out->begin = out->words;
 	uint8_t *head = out->begin + kvi_checks_bytes(&out->streams);
 	uint8_t *to = kvi_aligned_put(put_head(&encoding, top, head), head);
-	const struct kvi_streams_writer writer = { &encoding, encode_stream, space_of };
+	const struct kvi_streams_writer writer = { &encoding, encode_stream, space_of,
+		                                   n * job->mask.size };
 	out->end = kvi_streams_put(coder->pool, &out->streams, &writer, to);
 	uint8_t *counts = head + HEAD + (head[1] & FLAG_ONE_TOP ? 0 : COUNTS);
 	for (unsigned i = 0; i < out->streams.n; i++)
