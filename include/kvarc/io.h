@@ -138,14 +138,15 @@ typedef struct kvarc_common {
 	const kvarc_allocator *allocator; /* NULL: malloc */
 	kvarc_error *error;               /* NULL, or filled on failure; must outlive the handle */
 	uint64_t memlimit;                /* bytes, 0: the default, 256 MiB */
-	unsigned threads;                 /* 0 or 1: none but the caller's, see overlap */
+	unsigned threads;                 /* 0 or 1: none but the caller's, see overlap. Others are
+	                                   * made once they have enough to do */
 	uint32_t isa_mask;                /* 0: KVARC_ISA_ALL */
 	kvarc_progress progress;          /* may be NULL */
 	void *progress_opaque;
 	/* of handles that take a model; must outlive them. NULL: none */
 	const kvarc_weight_cache *weight_cache;
 	/* For writers and readers. Not 0: one thread more, so that the caller calls fetch, deliver
-	 * and sinks while `threads` others code. */
+	 * and sinks while `threads` others code; none at level 0, which takes less time than that. */
 	uint64_t overlap;
 	uint64_t reserved[2]; /* zero */
 } kvarc_common;

@@ -27,7 +27,8 @@ void library_common(const struct work_options *work, kvarc_common *common, kvarc
 	common->error = error;
 	common->memlimit = work->memlimit;
 	common->threads = work->threads;
-	/* Several threads that code leave each other the time to read and write. */
+	/* Several threads that code leave each other the time to read and write; level 0 needs none
+	 * beside it. */
 	common->overlap = work->threads == 1;
 	common->isa_mask = work->isa_mask;
 	common->progress = progress_update;

@@ -183,11 +183,18 @@ static kvarc_ret check_rest(kvarc_reader *r)
 	return KVARC_OK;
 }
 
+/* Whether all chunks are of level 0, which takes less time than to read and write them. */
+static bool is_level0(const kvarc_reader *r)
+{
+	return kvi_input_seekable(&r->in) && !r->index.params.n && !r->predictors.list.n;
+}
+
 kvarc_ret kvi_reader_start(kvarc_reader *r)
 {
 	if (r->workers.jobs)
 		return check_rest(r);
-	const kvarc_common *c = &r->options.common;
+	kvarc_common *c = &r->options.common;
+	c->overlap = c->overlap && !is_level0(r);
 	if (!r->workers.pool && (c->overlap ? kvi_pool_open_beside : kvi_pool_open)(
 					&r->workers.pool, &r->alloc, c->threads))
 		return kvi_fail_alloc(r->error, &r->alloc);

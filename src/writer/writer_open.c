@@ -145,6 +145,7 @@ kvarc_ret kvarc_writer_open(kvarc_writer **out, const kvarc_sink *sink,
 		w->lossy = *o->lossy;
 		w->options.lossy = &w->lossy;
 	}
+	w->options.common.overlap = o->common.overlap && (o->level > 0 || o->lossy);
 	if (o->level >= KVI_LEVEL_MODEL)
 		w->options.flags |= KVARC_WRITE_VERIFY;
 	if (!w->options.segment_tokens)
