@@ -22,10 +22,11 @@ typedef struct kvarc_byte_range {
  * without gaps.
  * With threads > 1 or overlap, and a known size, read may be called from several threads.
  * memory: NULL, or all size bytes, in memory or mapped. A kvarc_reader then takes
- * them from there without a copy and never calls read, which may be NULL; other
- * handles need read. What was checked is not kept: the bytes must stay where and
- * as they are until the reader is closed. Of a mapped file that becomes shorter
- * the caller gets SIGBUS, in any thread that reads; with read it is KVARC_DATA.
+ * them from there without a copy and never calls read, which may be NULL. What was checked is not
+ * kept: the bytes must stay where and as they are until the reader is closed. A kvarc_import copies
+ * elements from there, and calls read for the rest; other handles need read, too. Of a mapped file
+ * that becomes shorter the caller gets SIGBUS, in any thread that reads; with read it is
+ * KVARC_DATA.
  * read_ranges: NULL, or fills all of n ranges in one call, for sources where a request takes long:
  * they ascend and do not overlap. 0 is success, anything else failure, with errno as for read. A
  * kvarc_reader calls it for what it reads ahead (kvarc_reader_plan), and read for the rest.

@@ -108,6 +108,7 @@ static bool import(struct pack_job *job)
 		job->model_source = input_source(&job->model);
 		io.model = &job->model_source;
 	}
+	input_map(&job->in);
 	job->source = input_source(&job->in);
 	ret = kvarc_import_open(&job->im, &job->source, name, &io);
 	if (ret != KVARC_OK) {

@@ -53,8 +53,12 @@ static int64_t read_some(int fd, void *buf, size_t bytes)
 /* Copies bytes from the map; false: they are not there. */
 static bool copy_mapped(const struct input *in, void *buf, size_t bytes, uint64_t at)
 {
-	return in->map && at <= in->map_bytes && bytes <= in->map_bytes - at &&
-	       signals_copy_mapped(buf, (const char *)in->map + at, bytes);
+	const struct mapped_file *map = &in->map;
+
+	if (!map->p || input_is_gone(in) || at > map->bytes || bytes > map->bytes - at)
+		return false;
+	memcpy(buf, (const char *)map->p + at, bytes);
+	return !input_is_gone(in);
 }
 
 /* A kvarc_source read; pread, or read when the source only goes forward. */
@@ -91,7 +95,9 @@ static int64_t read_at(void *opaque, void *buf, size_t bytes, uint64_t offset)
 
 kvarc_source input_source(struct input *in)
 {
-	return (kvarc_source){ .read = read_at, .opaque = in, .size = in->size };
+	return (kvarc_source){
+		.read = read_at, .opaque = in, .size = in->size, .memory = in->map.p
+	};
 }
 
 static bool write_whole(int fd, const char *buf, size_t bytes)
@@ -289,25 +295,23 @@ bool input_open_as(struct input *in, const char *name, bool seek, unsigned flags
 
 void input_map(struct input *in)
 {
-	if (in->fd < 0 || !in->seekable || !in->size || in->base || in->size > map_max)
+	if (in->fd < 0 || !in->seekable || in->base || in->size > map_max ||
+	    !signals_map(&in->map, in->fd, (size_t)in->size))
 		return;
-	void *p = mmap(NULL, (size_t)in->size, PROT_READ, MAP_SHARED, in->fd, 0);
-	if (p == MAP_FAILED)
-		return;
-	signals_catch_bus_error();
-	in->map = p;
-	in->map_bytes = (size_t)in->size;
 #ifdef MADV_POPULATE_READ
 	/* one call instead of a page fault for every few pages; without it they come */
-	(void)madvise(p, in->map_bytes, MADV_POPULATE_READ);
+	(void)madvise(in->map.p, in->map.bytes, MADV_POPULATE_READ);
 #endif
+}
+
+bool input_is_gone(const struct input *in)
+{
+	return in->map.p && atomic_load(&in->map.gone);
 }
 
 void input_close(struct input *in)
 {
-	if (in->map)
-		munmap(in->map, in->map_bytes);
-	in->map = NULL;
+	signals_unmap(&in->map);
 	if (in->fd >= 0)
 		close(in->fd);
 	in->fd = -1;

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "kvarc.h"
+#include "signals.h"
 
 /* A file that is read, or standard input. */
 struct input {
@@ -25,8 +26,7 @@ struct input {
 	uint64_t base;         /* offset of its first byte */
 	uint64_t size;         /* KVARC_UNKNOWN when not seekable */
 	uint64_t position;
-	void *map; /* map of the whole file; NULL: it is read */
-	size_t map_bytes;
+	struct mapped_file map; /* map of the whole file, or none: it is read */
 };
 
 /* SLOT: of a folder that another program writes to: what has the name is no link. STDIN: "-" is
@@ -49,11 +49,14 @@ bool input_open(struct input *in, const char *name, bool seek);
 /* Opens a file as input_open does, with flags such as INPUT_SLOT. */
 bool input_open_as(struct input *in, const char *name, bool seek, unsigned flags);
 /*
- * Maps a file that is read whole, from its first byte: the source copies from there, without a
- * system call for each of many small parts, in several threads. Where there is nothing to map, or
- * too much, and behind the end of a file that becomes shorter, it reads as without a map.
+ * Maps a file that is read whole, from its first byte: sources made from now on are in memory, and
+ * their reads copy from there. Where there is nothing to map, or too much, it is read as without a
+ * map. Of a file that becomes shorter, or whose disk fails, the memory may have zeros: ask
+ * input_is_gone behind the last use of it.
  */
 void input_map(struct input *in);
+/* Whether bytes that were read from the map of a file may be other ones. */
+bool input_is_gone(const struct input *in);
 /* Closes the file; one that was never opened has fd -1. */
 void input_close(struct input *in);
 /* Makes a source of an input; in must stay where it is while the source is in use. */

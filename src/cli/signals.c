@@ -4,14 +4,16 @@
 
 #include "signals.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "message.h"
@@ -32,9 +34,10 @@ static atomic_flag is_held = ATOMIC_FLAG_INIT;
 static sigset_t waited;
 static _Atomic(void (*)(void)) at_end;
 static const char *bus_error; /* the message; NULL: none */
-/* Point at which a thread continues whose copy meets a page that is gone; NULL: it copies
- * nothing. */
-static _Thread_local sigjmp_buf *volatile copying;
+/* Mapped files whose pages are replaced when they are gone; NULL: none. */
+static struct mapped_file *_Atomic mapped[4];
+enum { N_MAPPED = sizeof(mapped) / sizeof(mapped[0]) };
+static uintptr_t page_bytes;
 
 /* Removes a file of a folder; like remove_one, calls nothing that is not safe in a handler. */
 static void remove_numbered(int dirfd, unsigned number)
@@ -81,12 +84,35 @@ static void *wait_for_signal(void *unused)
 	return NULL;
 }
 
+/* Puts zeros in place of a mapped file from a page on. False: the page is of none of them. mmap is a
+ * system call like those that are safe in a handler. */
+static bool put_zeros(const void *page)
+{
+	const uintptr_t at = (uintptr_t)page / page_bytes * page_bytes;
+
+	for (size_t i = 0; i < N_MAPPED; i++) {
+		struct mapped_file *m = atomic_load(&mapped[i]);
+		if (!m || at < (uintptr_t)m->p || at - (uintptr_t)m->p >= m->bytes)
+			continue;
+		/* before others can read the zeros */
+		atomic_store(&m->gone, true);
+		return mmap((char *)m->p + (at - (uintptr_t)m->p),
+		            m->bytes - (at - (uintptr_t)m->p), PROT_READ,
+		            MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
+	}
+	return false;
+}
+
 /* Calls nothing that is not safe in a handler. */
 static void on_bus_error(int sig, siginfo_t *info, void *context)
 {
+	const int error = errno;
+
 	(void)sig, (void)context;
-	if (info->si_code == BUS_ADRERR && copying)
-		siglongjmp(*copying, 1);
+	if (info->si_code == BUS_ADRERR && put_zeros(info->si_addr)) {
+		errno = error;
+		return;
+	}
 	if (info->si_code != BUS_ADRERR || !bus_error) {
 		/* The instruction is repeated, and ends the process. */
 		signal(SIGBUS, SIG_DFL);
@@ -99,12 +125,11 @@ static void on_bus_error(int sig, siginfo_t *info, void *context)
 	_exit(EXIT_ERROR);
 }
 
-void signals_catch_bus_error(void)
+static void catch_bus_error(void)
 {
-	/* SA_NODEFER: a jump out of the handler leaves no signal blocked */
-	struct sigaction act = { .sa_sigaction = on_bus_error,
-		                 .sa_flags = SA_SIGINFO | SA_NODEFER };
+	struct sigaction act = { .sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO };
 
+	page_bytes = (uintptr_t)sysconf(_SC_PAGESIZE);
 	sigemptyset(&act.sa_mask);
 	sigaction(SIGBUS, &act, NULL);
 }
@@ -112,20 +137,39 @@ void signals_catch_bus_error(void)
 void signals_explain_bus_error(const char *message)
 {
 	bus_error = message;
-	signals_catch_bus_error();
+	catch_bus_error();
 }
 
-bool signals_copy_mapped(void *to, const void *from, size_t bytes)
+bool signals_map(struct mapped_file *map, int fd, size_t bytes)
 {
-	sigjmp_buf here;
-	bool good = sigsetjmp(here, 0) == 0;
+	void *p;
+	size_t i = 0;
 
-	if (good) {
-		copying = &here;
-		memcpy(to, from, bytes);
+	*map = (struct mapped_file){ .p = NULL };
+	while (i < N_MAPPED && atomic_load(&mapped[i]))
+		i++;
+	if (i == N_MAPPED || !bytes)
+		return false;
+	p = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+	if (p == MAP_FAILED)
+		return false;
+	map->p = p;
+	map->bytes = bytes;
+	atomic_store(&mapped[i], map);
+	catch_bus_error();
+	return true;
+}
+
+void signals_unmap(struct mapped_file *map)
+{
+	if (!map->p)
+		return;
+	for (size_t i = 0; i < N_MAPPED; i++) {
+		if (atomic_load(&mapped[i]) == map)
+			atomic_store(&mapped[i], NULL);
 	}
-	copying = NULL;
-	return good;
+	munmap(map->p, map->bytes);
+	map->p = NULL;
 }
 
 void signals_init(void)

@@ -3,6 +3,7 @@
 #ifndef KVARC_CLI_SIGNALS_H
 #define KVARC_CLI_SIGNALS_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -21,11 +22,20 @@ void signals_init(void);
  */
 void signals_explain_bus_error(const char *message);
 
-/* Makes signals_copy_mapped work, without a message for other mapped files. */
-void signals_catch_bus_error(void);
-/* Copies bytes of a mapped file, from any thread. False: they cannot be read, as above, and those
- * at `to` are undefined. */
-bool signals_copy_mapped(void *to, const void *from, size_t bytes);
+/* A file that is mapped to be read. */
+struct mapped_file {
+	void *p; /* NULL: there is none */
+	size_t bytes;
+	atomic_bool gone; /* a page could not be read: from there on there are zeros */
+};
+/*
+ * Maps the first bytes of a file. Where they cannot be read, as above, SIGBUS ends nothing: `gone`
+ * is set in place of that, before any thread sees zeros. map stays where it is until signals_unmap.
+ * False: there are too many, or the system has no map.
+ */
+bool signals_map(struct mapped_file *map, int fd, size_t bytes);
+/* Ends a map, if there is one. */
+void signals_unmap(struct mapped_file *map);
 
 /* fn is called before a signal ends the command, in another thread. The last call counts. */
 void signals_at_end(void (*fn)(void));

@@ -116,12 +116,20 @@ static bool differs(const struct stat *was, const struct stat *is, char *what, s
 	return true;
 }
 
+static bool is_gone(const struct input *in, char *what, size_t bytes)
+{
+	if (!input_is_gone(in))
+		return false;
+	snprintf(what, bytes, "a part of it could not be read");
+	return true;
+}
+
 bool watch_changed(const struct watch *w, const struct input *in, char *what, size_t bytes)
 {
 	struct stat st;
 
 	if (!w->active)
-		return false;
+		return is_gone(in, what, bytes);
 	if (fstat(in->fd, &st) != 0) {
 		snprintf(what, bytes, "%s", strerror(errno));
 		return true;
@@ -134,7 +142,7 @@ bool watch_changed(const struct watch *w, const struct input *in, char *what, si
 		         in->base + in->size, (int64_t)st.st_size);
 		return true;
 	}
-	return differs(&w->st, &st, what, bytes);
+	return differs(&w->st, &st, what, bytes) || is_gone(in, what, bytes);
 }
 
 /* Whether the file that the input's name stands for now has changed, as watch_changed does for the

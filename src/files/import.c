@@ -602,9 +602,11 @@ static kvarc_ret member_in_place(kvarc_import *im, const struct listed_member *m
 		return kvi_fail_alloc(im->error, &im->alloc);
 	*item->window = (struct kvi_member_window){ &im->container, member->m.offset,
 		                                    member->m.packed };
+	const uint8_t *memory = im->container.memory;
 	item->src = (kvarc_source){ .read = read_member,
 		                    .opaque = item->window,
-		                    .size = member->m.packed };
+		                    .size = member->m.packed,
+		                    .memory = memory ? memory + member->m.offset : NULL };
 	return KVARC_OK;
 }
 

@@ -6,11 +6,8 @@
 #include "import_internal.h"
 #include "util/hash.h"
 
-/*
- * Folds all bytes of all items into hash, in pieces that do not depend on the number of threads.
- * The threads of `common` read ahead, with overlap one more. Returns OK, MEM, MEMLIMIT, IO, END (an
- * item is shorter than its size).
- */
-kvarc_ret kvi_input_hash(const kvarc_import *im, const kvarc_common *common, struct kvi_h128 *hash);
+/* Folds all bytes of all items into hash. Returns OK, MEM, MEMLIMIT, IO, END (an item is shorter than
+ * its size). */
+kvarc_ret kvi_input_hash(const kvarc_import *im, struct kvi_h128 *hash);
 
 #endif

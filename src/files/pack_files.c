@@ -242,7 +242,7 @@ static kvarc_ret derive_file_id(struct packing *packing)
 	kvarc_ret ret = hash_settings(packing, &c);
 	if (ret)
 		return ret;
-	ret = kvi_input_hash(packing->im, &packing->options.common, &c);
+	ret = kvi_input_hash(packing->im, &c);
 	if (ret == KVARC_IO || ret == KVARC_END)
 		ret = read_failed(&packing->options);
 	else

@@ -4,7 +4,12 @@
 
 #include <string.h>
 
+#include "util/ckd.h"
+
 enum { WINDOW_BYTES = 256 << 10 };
+/* The system copies fastest to addresses of these multiples: bytes of a window are as far behind one
+ * as they are in the file. */
+enum { ALIGN = 64 };
 
 /*
  * A block as two nested loops over steps of file addresses. Tokens are the
@@ -153,11 +158,17 @@ struct stride_reading {
 	const kvarc_source *src;
 	uint64_t base;
 	uint8_t *dst;
-	uint8_t *window;
-	uint64_t at; /* offset of the window in the area */
+	uint8_t *memory, *window; /* window: in memory */
+	uint64_t at;              /* offset of the window in the area */
 	size_t have;
 	uint64_t area_end; /* end of the last outer step */
 };
+
+/* The window in `memory` for bytes of a file from an offset on. */
+static uint8_t *window_at(uint8_t *memory, uint64_t offset)
+{
+	return memory + offset % ALIGN;
+}
 
 /* Fills the window from `at` on: to the end of this outer step, or further
  * when the steps lie close together. */
@@ -169,6 +180,7 @@ static kvarc_ret fill(struct stride_reading *reading, const struct stride_walk *
 	uint64_t want = (end > need ? end : need) - at;
 	reading->have = want < WINDOW_BYTES ? (size_t)want : WINDOW_BYTES;
 	reading->at = at;
+	reading->window = window_at(reading->memory, reading->base + at);
 	return kvi_source_read(reading->src, reading->window, reading->have, reading->base + at);
 }
 
@@ -208,27 +220,59 @@ static bool contiguous(const struct kvi_area_view *view, const struct kvi_block 
 	        view->token_stride == (uint64_t)block->channels * block->elem_bytes);
 }
 
+/* The offset of a channel's last byte, or UINT64_MAX. */
+static uint64_t end_of_channel(const struct kvi_area_view *view, uint64_t c, uint64_t t,
+                               uint32_t elem_bytes)
+{
+	const uint64_t times[3] = { t, c / view->block_elems, c % view->block_elems };
+	const uint64_t stride[3] = { view->token_stride, view->block_stride, view->elem_stride };
+	uint64_t end = view->offset, step;
+	bool over = kvi_add(end, elem_bytes, &end);
+	for (unsigned i = 0; i < 3; i++)
+		over |= kvi_mul(times[i], stride[i], &step) || kvi_add(end, step, &end);
+	return over ? UINT64_MAX : end;
+}
+
+/* One past the furthest byte of the block in its area, or UINT64_MAX. */
+static uint64_t end_in_area(const struct stride_walk *w)
+{
+	const struct kvi_area_view *view = w->s;
+	const struct kvi_block *block = w->b;
+	const uint64_t t = block->t0 + block->n - 1;
+	const uint64_t c1 = (uint64_t)block->c0 + block->channels - 1;
+	const uint64_t full = w->b1 > w->b0 ? w->b1 * view->block_elems - 1 : c1;
+	const uint64_t end1 = end_of_channel(view, c1, t, block->elem_bytes);
+	const uint64_t end = end_of_channel(view, full, t, block->elem_bytes);
+	return end > end1 ? end : end1;
+}
+
+static void move_block(const struct stride_walk *w, uint8_t *mem, uint64_t from, uint8_t *packed,
+                       bool in);
+
 kvarc_ret kvi_strided_read(const struct kvi_alloc *alloc, const kvarc_source *src, uint64_t base,
                            const struct kvi_area_view *view, const struct kvi_block *block,
                            void *dst)
 {
+	struct stride_walk w = walk_make(view, block);
+	const uint64_t area_end = end_in_area(&w);
+	if (src->memory && base <= src->size && area_end <= src->size - base) {
+		move_block(&w, (uint8_t *)(uintptr_t)src->memory + base, 0, dst, true);
+		return KVARC_OK;
+	}
 	if (contiguous(view, block))
 		return kvi_source_read(src, dst,
 		                       (size_t)block->n * block->channels * block->elem_bytes,
 		                       base + view->offset + block->t0 * view->token_stride +
 		                               channel_at(view, block->c0));
-	struct stride_walk w = walk_make(view, block);
-	struct stride_reading g = { src, base, dst, kvi_malloc(alloc, WINDOW_BYTES), 0, 0, 0 };
-	if (!g.window)
+	struct stride_reading g = { .src = src,
+		                    .base = base,
+		                    .dst = dst,
+		                    .memory = kvi_malloc(alloc, WINDOW_BYTES + ALIGN),
+		                    .area_end = area_end };
+	if (!g.memory)
 		return kvi_alloc_error(alloc);
-	/* The end of the area is one past the furthest byte of the block. */
-	uint64_t t1 = block->t0 + block->n - 1, c1 = (uint64_t)block->c0 + block->channels - 1;
-	uint64_t full = w.b1 > w.b0 ? w.b1 * view->block_elems - 1 : c1;
-	uint64_t far = channel_at(view, c1) > channel_at(view, full) ? channel_at(view, c1)
-	                                                             : channel_at(view, full);
-	g.area_end = view->offset + t1 * view->token_stride + far + block->elem_bytes;
 	kvarc_ret ret = walk_all(&w, read_run, &g);
-	kvi_free(alloc, g.window);
+	kvi_free(alloc, g.memory);
 	return ret;
 }
 
@@ -276,6 +320,56 @@ static kvarc_ret write_run(void *ctx, const struct stride_walk *w, const struct 
 	return KVARC_OK;
 }
 
+/* n rows of bytes; sizes of heads are known to the compiler. */
+static void copy_rows(uint8_t *dst, size_t dst_step, const uint8_t *src, size_t src_step,
+                      size_t bytes, size_t n)
+{
+#define ROWS(bytes)                                                              \
+	case bytes:                                                              \
+		for (size_t i = 0; i < n; i++, dst += dst_step, src += src_step) \
+			memcpy(dst, src, bytes);                                 \
+		break
+	switch (bytes) {
+		ROWS(64);
+		ROWS(128);
+		ROWS(256);
+		ROWS(512);
+	default:
+		for (size_t i = 0; i < n; i++, dst += dst_step, src += src_step)
+			memcpy(dst, src, bytes);
+	}
+#undef ROWS
+}
+
+/* Whether the tokens of a block of channels, one behind the other, leave no byte between them. */
+static bool is_dense(const struct kvi_area_view *view, const struct kvi_block *block)
+{
+	return view->elem_stride == block->elem_bytes && view->token_stride <= WINDOW_BYTES &&
+	       view->token_stride == (uint64_t)view->block_elems * block->elem_bytes &&
+	       block->c0 % view->block_elems == 0 && block->channels % view->block_elems == 0;
+}
+
+/* Writes whole blocks of channels that are dense, as many tokens at once as the window holds. */
+static kvarc_ret write_dense(const struct stride_walk *w, struct writing *writing)
+{
+	const struct kvi_area_view *s = w->s;
+	const struct kvi_block *b = w->b;
+	const size_t row = (size_t)s->token_stride, most = WINDOW_BYTES / row;
+	const size_t packed = (size_t)b->channels * b->elem_bytes;
+	kvarc_ret ret = KVARC_OK;
+	for (uint64_t k = w->b0; k <= w->b1; k++) {
+		const uint8_t *src = writing->src + (k - w->b0) * row;
+		for (size_t t = 0; t < b->n && !ret; t += most, src += most * packed) {
+			const size_t n = b->n - t < most ? b->n - t : most;
+			copy_rows(writing->window, row, src, packed, row, n);
+			writing->at = s->offset + (b->t0 + t) * row + k * s->block_stride;
+			writing->have = n * row;
+			ret = flush(writing);
+		}
+	}
+	return ret;
+}
+
 kvarc_ret kvi_strided_write(const struct kvi_alloc *alloc, const kvarc_sink *sink, uint64_t base,
                             const struct kvi_area_view *view, const struct kvi_block *block,
                             const void *src)
@@ -290,31 +384,60 @@ kvarc_ret kvi_strided_write(const struct kvi_alloc *alloc, const kvarc_sink *sin
 	struct writing g = { sink, base, src, kvi_malloc(alloc, WINDOW_BYTES), 0, 0 };
 	if (!g.window)
 		return kvi_alloc_error(alloc);
-	kvarc_ret ret = walk_all(&w, write_run, &g);
+	kvarc_ret ret = w.rows || !is_dense(view, block) ? walk_all(&w, write_run, &g)
+	                                                 : write_dense(&w, &g);
 	if (!ret)
 		ret = flush(&g);
 	kvi_free(alloc, g.window);
 	return ret;
 }
 
-struct copying {
+/* The bytes from `from` on of an area in memory, and packed elements. */
+struct moving {
 	uint8_t *mem;
 	uint64_t from;
-	const uint8_t *src;
+	uint8_t *packed;
+	bool in;
 };
 
-static kvarc_ret copy_run(void *ctx, const struct stride_walk *w, const struct run *r)
+static kvarc_ret move_run(void *ctx, const struct stride_walk *w, const struct run *r)
 {
-	struct copying *g = ctx;
-	copy_elems(g->mem + (r->at - g->from), r->file_step, g->src + r->packed, r->pack_step,
-	           r->count, w->b->elem_bytes);
+	const struct moving *g = ctx;
+	uint8_t *there = g->mem + (r->at - g->from), *here = g->packed + r->packed;
+	if (g->in)
+		copy_elems(here, r->pack_step, there, r->file_step, r->count, w->b->elem_bytes);
+	else
+		copy_elems(there, r->file_step, here, r->pack_step, r->count, w->b->elem_bytes);
 	return KVARC_OK;
+}
+
+/* Copies a block between an area in memory and packed elements: in, or out of these. */
+static void move_block(const struct stride_walk *w, uint8_t *mem, uint64_t from, uint8_t *packed,
+                       bool in)
+{
+	const struct kvi_area_view *s = w->s;
+	const struct kvi_block *b = w->b;
+	const size_t row = (size_t)b->channels * b->elem_bytes;
+	struct moving g = { mem, from, packed, in };
+	if (s->elem_stride != b->elem_bytes) {
+		(void)walk_all(w, move_run, &g);
+		return;
+	}
+	for (uint64_t k = w->b0; k <= w->b1; k++) {
+		uint64_t c;
+		const size_t bytes = (size_t)part_of(w, k, &c) * b->elem_bytes;
+		const uint64_t at = s->offset + b->t0 * s->token_stride + channel_at(s, c);
+		uint8_t *there = mem + (at - from), *here = packed + (c - b->c0) * b->elem_bytes;
+		if (in)
+			copy_rows(here, row, there, s->token_stride, bytes, b->n);
+		else
+			copy_rows(there, s->token_stride, here, row, bytes, b->n);
+	}
 }
 
 void kvi_strided_copy(uint8_t *mem, uint64_t from, const struct kvi_area_view *view,
                       const struct kvi_block *block, const void *src)
 {
 	struct stride_walk w = walk_make(view, block);
-	struct copying g = { mem, from, src };
-	(void)walk_all(&w, copy_run, &g);
+	move_block(&w, mem, from, (uint8_t *)(uintptr_t)src, false);
 }

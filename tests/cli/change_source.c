@@ -2,8 +2,8 @@
 /*
  * change_source.c - changes a file at a given system call of the command (LD_PRELOAD)
  *
- * CHANGE_FILE: the file. CHANGE_AT: "fsync:N", "pread:N" or "flock:N", before the Nth call (from 1)
- * of that function in the process. CHANGE_HOW: "append" a byte, "overwrite" the last byte, "empty"
+ * CHANGE_FILE: the file. CHANGE_AT: "fsync:N", "pread:N", "pwrite:N" or "flock:N", before the Nth
+ * call (from 1) of that function in the process. CHANGE_HOW: "append" a byte, "overwrite" the last byte, "empty"
  * it, or "replace" it by the file of that name with ".new" behind.
  */
 #define _GNU_SOURCE /* RTLD_NEXT */
@@ -16,13 +16,15 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { FSYNC, PREAD, FLOCK, N_FUNCTIONS };
+enum { FSYNC, PREAD, PWRITE, FLOCK, N_FUNCTIONS };
 static atomic_int calls[N_FUNCTIONS];
 
 int flock(int fd, int operation);
 int fsync(int fd);
 ssize_t pread(int fd, void *buf, size_t bytes, off_t offset);
 ssize_t pread64(int fd, void *buf, size_t bytes, off64_t offset);
+ssize_t pwrite(int fd, const void *buf, size_t bytes, off_t offset);
+ssize_t pwrite64(int fd, const void *buf, size_t bytes, off64_t offset);
 
 static void replace(const char *file)
 {
@@ -45,8 +47,9 @@ static void change(const char *file)
 
 	if (how && strcmp(how, "overwrite") == 0)
 		end--;
-	bool done = how && strcmp(how, "empty") == 0 ? ftruncate(fd, 0) == 0
-	                                             : end >= 0 && pwrite(fd, "!", 1, end) == 1;
+	bool done = how && strcmp(how, "empty") == 0
+	                    ? ftruncate(fd, 0) == 0
+	                    : end >= 0 && lseek(fd, end, SEEK_SET) == end && write(fd, "!", 1) == 1;
 	if (!done)
 		abort();
 	close(fd);
@@ -105,5 +108,23 @@ ssize_t pread64(int fd, void *buf, size_t bytes, off64_t offset)
 
 	next_function("pread64", &next);
 	count(PREAD, "pread");
+	return next(fd, buf, bytes, offset);
+}
+
+ssize_t pwrite(int fd, const void *buf, size_t bytes, off_t offset)
+{
+	ssize_t (*next)(int, const void *, size_t, off_t);
+
+	next_function("pwrite", &next);
+	count(PWRITE, "pwrite");
+	return next(fd, buf, bytes, offset);
+}
+
+ssize_t pwrite64(int fd, const void *buf, size_t bytes, off64_t offset)
+{
+	ssize_t (*next)(int, const void *, size_t, off64_t);
+
+	next_function("pwrite64", &next);
+	count(PWRITE, "pwrite");
 	return next(fd, buf, bytes, offset);
 }

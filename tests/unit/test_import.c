@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "files/import_internal.h"
+#include "files/input_hash.h"
 #include "files/kv_rules.h"
 #include "files/plan.h"
 #include "parse/json_text.h"
@@ -101,6 +102,41 @@ static void check_rebuilt(kvarc_import *im)
 	}
 }
 
+/* A source that is in memory gives the same, and elements without a read. */
+static void check_in_memory(kvarc_import *im, struct blob *b, const char *name)
+{
+	kvarc_source src = blob_source(b);
+	kvarc_import_options o = KVARC_IMPORT_OPTIONS_INIT;
+	struct kvi_h128 read = { 1, 2 }, seen = read;
+	kvarc_import *mapped;
+	o.temp_dir = "/tmp";
+	src.memory = b->p;
+	assert_int_equal(kvarc_import_open(&mapped, &src, name, &o), KVARC_OK);
+	check_rebuilt(mapped);
+	assert_int_equal(kvi_input_hash(im, &read), KVARC_OK);
+	assert_int_equal(kvi_input_hash(mapped, &seen), KVARC_OK);
+	assert_true(kvi_h128_equal(read, seen));
+	/* an area behind the end is not there */
+	for (uint32_t i = 0; i < mapped->n_tensors; i++) {
+		const kvarc_tensor *t = &mapped->geometry.tensors[i];
+		struct kvi_imp_area *area = &mapped->areas[mapped->tensors[i].area];
+		const size_t bytes = (size_t)t->heads * t->channels * kvarc_dtype_bytes(t->dtype);
+		uint8_t *row = malloc(bytes);
+		const uint64_t at = area->offset;
+		assert_non_null(row);
+		assert_int_equal(kvarc_import_fetch(mapped, i, 0, t->heads, area->t0, 1, row), 0);
+		area->offset = mapped->items[area->item].src.size;
+		assert_int_not_equal(kvarc_import_fetch(mapped, i, 0, t->heads, area->t0, 1, row),
+		                     0);
+		area->offset = UINT64_MAX / 2;
+		assert_int_not_equal(kvarc_import_fetch(mapped, i, 0, t->heads, area->t0, 1, row),
+		                     0);
+		area->offset = at;
+		free(row);
+	}
+	kvarc_import_close(&mapped);
+}
+
 static void finds_what_is_there(void **unused)
 {
 	needs_all_parts();
@@ -124,6 +160,7 @@ static void finds_what_is_there(void **unused)
 		assert_int_equal(im->geometry.n_tensors, e->tensors);
 		assert_int_equal(tensor_bytes, e->tensor_bytes);
 		check_rebuilt(im);
+		check_in_memory(im, &b, e->name);
 		kvarc_import_close(&im);
 		blob_free(&b);
 	}
@@ -498,8 +535,10 @@ static void json_budget(void **unused)
 		uint64_t less; /* than it may cost */
 		kvarc_ret ret;
 	} cases[] = {
-		{ "[{},{}]", 0, KVARC_OK },          { "[{},{}]", 1, KVARC_MEMLIMIT },
-		{ "[{},{}", 0, KVARC_DATA },         { "", 0, KVARC_DATA },
+		{ "[{},{}]", 0, KVARC_OK },
+		{ "[{},{}]", 1, KVARC_MEMLIMIT },
+		{ "[{},{}", 0, KVARC_DATA },
+		{ "", 0, KVARC_DATA },
 		{ "{\"a\":1,\"a\":2}", 0, KVARC_DATA },
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -582,20 +621,13 @@ static void checkpoints_share_rows(void **unused)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(parts_left_out),
-		cmocka_unit_test(finds_what_is_there),
-		cmocka_unit_test(two_sizes),
-		cmocka_unit_test(tokens_and_positions),
-		cmocka_unit_test(shapes),
-		cmocka_unit_test(checkpoints_share_rows),
-		cmocka_unit_test(elements),
-		cmocka_unit_test(user_options),
-		cmocka_unit_test(naming_rules),
-		cmocka_unit_test(model_headers),
-		cmocka_unit_test(manual_rope),
-		cmocka_unit_test(damage),
-		cmocka_unit_test(no_memory),
-		cmocka_unit_test(memory_limit),
+		cmocka_unit_test(parts_left_out), cmocka_unit_test(finds_what_is_there),
+		cmocka_unit_test(two_sizes),      cmocka_unit_test(tokens_and_positions),
+		cmocka_unit_test(shapes),         cmocka_unit_test(checkpoints_share_rows),
+		cmocka_unit_test(elements),       cmocka_unit_test(user_options),
+		cmocka_unit_test(naming_rules),   cmocka_unit_test(model_headers),
+		cmocka_unit_test(manual_rope),    cmocka_unit_test(damage),
+		cmocka_unit_test(no_memory),      cmocka_unit_test(memory_limit),
 		cmocka_unit_test(json_budget),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

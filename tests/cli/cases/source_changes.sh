@@ -3,9 +3,9 @@
 # A source that changes while it is packed: an error, nothing is published, nothing is removed.
 
 needs_changing
-# in the middle of the first pass, later, and when all is read
-for call in pread:1 pread:9 pread:20; do
-	for how in append overwrite; do
+# before it is mapped, while it is packed, and later
+for call in pread:1 pwrite:2 pwrite:30; do
+	for how in append overwrite empty; do
 		for rm in '' --rm; do
 			cp "$SLOT" a
 			# shellcheck disable=SC2086
@@ -19,12 +19,16 @@ done
 # an archive that is there stays
 cp "$SLOT" a
 echo old > a.kva
-changing append pread:9 pack -f --rm a
+changing append pwrite:9 pack -f --rm a
 cat a.kva
 rm a.kva
 # a stream is written already
 cp "$SLOT" a
-changing overwrite pread:9 pack -c a > out
+changing overwrite pread:1 pack -c a > out
+# one that is read, as it does not begin at its first byte
+{ printf 01234567 && cat "$SLOT"; } > a
+(head -c 8 > /dev/null && changing empty pread:20 pack -o out.kva -) < a
+names
 # after the archive has its name: that is of the file as it was
 cp "$SLOT" a
 changing append fsync:2 pack --rm a
@@ -32,7 +36,7 @@ kv unpack -q -o back a.kva
 cmp back "$SLOT"
 names
 
-# An append copies from a map of its source: where the pages are gone it reads, and says why.
+# An append uses a map of its source, too.
 rm a.kva
 kv append -q a.kva "$SLOT"
 cp a.kva before
