@@ -436,6 +436,7 @@ bool output_open(struct output *out, const char *path, unsigned flags, mode_t mo
 	out->name = out->is_stdout ? "(stdout)" : path;
 	out->force = flags & OUTPUT_FORCE;
 	out->appends = flags & OUTPUT_APPENDS;
+	out->random = random;
 	out->mode = mode;
 	if (out->is_stdout)
 		return open_stream(out, path, random);
@@ -463,6 +464,7 @@ bool output_open_at(struct output *out, int dirfd, const char *base, const char 
 	out->dirfd = out->fd = out->stream = -1;
 	out->name = name;
 	out->force = flags & OUTPUT_FORCE;
+	out->random = flags & OUTPUT_RANDOM;
 	out->mode = mode;
 	if (!out->force && fstatat(dirfd, base, &st, AT_SYMLINK_NOFOLLOW) == 0)
 		return fail(out, EEXIST);
@@ -479,7 +481,8 @@ bool output_open_at(struct output *out, int dirfd, const char *base, const char 
 	return out->dirfd >= 0 ? make_temporary(out) : fail(out, errno);
 }
 
-int output_fd(const struct output *out)
+/* As output_fd, without the bytes of a group. */
+static int fd_of(const struct output *out)
 {
 	return out->staging ? staging_fd(out->staging, out->number) : out->fd;
 }
@@ -504,12 +507,11 @@ static void start_writeback(struct output *out, int fd, uint64_t from, uint64_t 
 	out->on_its_way = end;
 }
 
-static int write_at(void *opaque, const void *buf, size_t bytes, uint64_t offset)
+/* Writes bytes as they are. Returns 0, -1: out->error says why. */
+static int write_now(struct output *out, const char *p, size_t bytes, uint64_t offset)
 {
-	struct output *out = opaque;
-	const char *p = buf;
 	const uint64_t from = offset;
-	int fd = output_fd(out);
+	int fd = fd_of(out);
 
 	if (fd < 0 || (out->direct && offset != out->position)) {
 		out->error = fd < 0 ? errno : ESPIPE;
@@ -528,10 +530,60 @@ static int write_at(void *opaque, const void *buf, size_t bytes, uint64_t offset
 		offset += (uint64_t)n;
 		out->position = offset;
 	}
-	if (offset > out->size)
-		out->size = offset;
 	start_writeback(out, fd, from, offset);
 	return 0;
+}
+
+/* Writes the group, if there is one. */
+static int write_group(struct output *out)
+{
+	const size_t n = out->group_bytes;
+
+	out->group_bytes = 0;
+	return n ? write_now(out, out->group, n, out->group_at) : 0;
+}
+
+/*
+ * A file that is written in order is written in groups that begin and end at multiples of their
+ * size: fewer calls, and large pieces of the page cache. A pipe gets all at once, as somebody may
+ * wait for it.
+ */
+static int write_at(void *opaque, const void *buf, size_t bytes, uint64_t offset)
+{
+	enum { GROUP = 128 << 10, ALIGN = 4096 };
+	struct output *out = opaque;
+	const char *p = buf;
+
+	if (offset + bytes > out->size)
+		out->size = offset + bytes;
+	if (!out->group && !out->direct && !out->random)
+		out->group = aligned_alloc(ALIGN, GROUP);
+	if (!out->group)
+		return write_now(out, p, bytes, offset);
+	if (offset != out->group_at + out->group_bytes && write_group(out) != 0)
+		return -1;
+	while (bytes) {
+		size_t left = GROUP - (size_t)(offset % GROUP), n = bytes < left ? bytes : left;
+
+		if (out->group_bytes == 0)
+			out->group_at = offset;
+		memcpy(out->group + out->group_bytes, p, n);
+		out->group_bytes += n;
+		if (n == left && write_group(out) != 0)
+			return -1;
+		p += n;
+		offset += n;
+		bytes -= n;
+	}
+	return 0;
+}
+
+int output_fd(struct output *out)
+{
+	if (write_group(out) == 0)
+		return fd_of(out);
+	errno = out->error;
+	return -1;
 }
 
 kvarc_sink output_sink(struct output *out)
@@ -672,6 +724,9 @@ bool output_commit(struct output *out)
 
 void output_abort(struct output *out)
 {
+	free(out->group);
+	out->group = NULL;
+	out->group_bytes = 0;
 	close_written(out);
 	tempfile_close(&out->stream);
 	if (out->temp) {

@@ -39,13 +39,16 @@ struct output {
 	int dirfd, fd;    /* fd is where bytes go */
 	int stream;       /* the copy's target, -1: none */
 	int error;        /* errno of a write that failed */
-	bool force, direct, is_stdout, appends;
+	bool force, direct, is_stdout, appends, random;
 	mode_t mode;             /* mode of the finished file, 0: by the umask */
 	struct timespec mtime;   /* set by users: time of a finished file with a name; zero: none */
 	uint64_t position;       /* position in a direct stream */
 	uint64_t size;           /* end of the furthest write */
 	uint64_t without_gap;    /* bytes from the start on that are written, in order */
 	uint64_t on_its_way;     /* bytes of these that are on their way to the disk */
+	char *group;             /* bytes that are written at once; NULL: there are none */
+	uint64_t group_at;       /* offset of the first of them in the file */
+	size_t group_bytes;
 	struct staging *staging; /* has the file until it has its name; NULL: none */
 	unsigned number;         /* number of the file in staging */
 };
@@ -71,7 +74,7 @@ bool output_open_at(struct output *out, int dirfd, const char *base, const char 
                     unsigned flags, mode_t mode, struct staging *staging);
 /* Returns a descriptor from which the bytes written so far can be read, until the next call for any
  * output; -1: errno. */
-int output_fd(const struct output *out);
+int output_fd(struct output *out);
 /* Makes a sink of an output; out must stay where it is while the sink is in use. */
 kvarc_sink output_sink(struct output *out);
 /* Makes the file exactly size bytes long. */
