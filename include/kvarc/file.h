@@ -226,9 +226,11 @@ typedef int (*kvarc_item_open)(void *opaque, const kvarc_item *item, kvarc_sink 
 KVARC_API kvarc_ret kvarc_reader_item(kvarc_reader *r, size_t i, kvarc_item *item);
 
 /*
- * Restores every item, reading the archive once, in order (also from a pipe). Where that meets
- * damage, and the archive is closed and its source can seek, the items are written again from the
- * frames that their state needs: damage in what later appends have replaced is not met.
+ * Restores every item, reading the archive once, in order (also from a pipe), or, where it has 8 MB
+ * of elements or more and its source can seek and has no read_ranges, the chunks of several
+ * segments tensor by tensor: sinks then get large writes. Where that meets damage, and the archive
+ * is closed and its source can seek, the items are written again from the frames that their state
+ * needs: damage in what later appends have replaced is not met.
  * Bytes that salvage could not read are left as the sink has them (zero in a new file), or written
  * as zero. Returns OK, or the reader's codes; PROG when segments were read before; OPTIONS when the
  * archive holds no items (made through the C API: read its tensors instead).

@@ -550,6 +550,7 @@ static void unpack_items(const struct options *options, struct input *in, kvarc_
 	tokens = models_tokens(r, NULL);
 	progress_tokens(tokens);
 	progress_phase(tokens ? "running the model, unpacking" : "unpacking");
+	input_read_ahead(in);
 	ret = unpack_gpu.d ? kvarc_unpack_by(r, items_open, &s, gpu_files_read, &on_gpu)
 	                   : kvarc_unpack(r, items_open, &s);
 	progress_stop();

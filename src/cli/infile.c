@@ -61,6 +61,17 @@ static bool copy_mapped(const struct input *in, void *buf, size_t bytes, uint64_
 	return !input_is_gone(in);
 }
 
+/* Asks for the bytes behind a read that is not far behind those that were asked for. */
+static void read_ahead(struct input *in, uint64_t offset)
+{
+	enum { STEP = 32 << 20 };
+	unsigned long long from = atomic_load(&in->ahead);
+
+	if (offset < from + STEP && offset + STEP > from && from < in->size &&
+	    atomic_compare_exchange_strong(&in->ahead, &from, from + STEP))
+		(void)posix_fadvise(in->fd, (off_t)(in->base + from), STEP, POSIX_FADV_WILLNEED);
+}
+
 /* A kvarc_source read; pread, or read when the source only goes forward. */
 static int64_t read_at(void *opaque, void *buf, size_t bytes, uint64_t offset)
 {
@@ -76,6 +87,8 @@ static int64_t read_at(void *opaque, void *buf, size_t bytes, uint64_t offset)
 			bytes = (size_t)(in->size - offset);
 		if (copy_mapped(in, buf, bytes, in->base + offset))
 			return (int64_t)bytes;
+		if (in->is_ahead)
+			read_ahead(in, offset + bytes);
 		do {
 			n = pread(in->fd, buf, bytes, (off_t)(in->base + offset));
 		} while (n < 0 && errno == EINTR);
@@ -302,6 +315,11 @@ void input_map(struct input *in)
 	/* one call instead of a page fault for every few pages; without it they come */
 	(void)madvise(in->map.p, in->map.bytes, MADV_POPULATE_READ);
 #endif
+}
+
+void input_read_ahead(struct input *in)
+{
+	in->is_ahead = in->seekable && in->size > 0;
 }
 
 bool input_is_gone(const struct input *in)

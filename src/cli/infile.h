@@ -3,6 +3,7 @@
 #ifndef KVARC_CLI_INFILE_H
 #define KVARC_CLI_INFILE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -27,6 +28,8 @@ struct input {
 	uint64_t size;         /* KVARC_UNKNOWN when not seekable */
 	uint64_t position;
 	struct mapped_file map; /* map of the whole file, or none: it is read */
+	bool is_ahead;          /* the system is asked to read ahead, ... */
+	atomic_ullong ahead;    /* ... up to here */
 };
 
 /* SLOT: of a folder that another program writes to: what has the name is no link. STDIN: "-" is
@@ -57,6 +60,9 @@ bool input_open_as(struct input *in, const char *name, bool seek, unsigned flags
 void input_map(struct input *in);
 /* Whether bytes that were read from the map of a file may be other ones. */
 bool input_is_gone(const struct input *in);
+/* Asks the system, from now on, to read ahead of reads that go through a file in no strict order,
+ * which it does not notice itself. */
+void input_read_ahead(struct input *in);
 /* Closes the file; one that was never opened has fd -1. */
 void input_close(struct input *in);
 /* Makes a source of an input; in must stay where it is while the source is in use. */

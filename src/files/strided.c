@@ -441,3 +441,46 @@ void kvi_strided_copy(uint8_t *mem, uint64_t from, const struct kvi_area_view *v
 	struct stride_walk w = walk_make(view, block);
 	move_block(&w, mem, from, (uint8_t *)(uintptr_t)src, false);
 }
+
+bool kvi_strided_runs(const struct kvi_area_view *view, uint64_t channels, uint32_t elem_bytes,
+                      uint64_t n, struct kvi_strided_runs *runs)
+{
+	const uint64_t in_block = channels < view->block_elems ? channels : view->block_elems;
+	const uint64_t block = in_block * elem_bytes, row = channels * elem_bytes;
+	*runs = (struct kvi_strided_runs){ .view = *view };
+	runs->view.offset = 0;
+	if (channels % in_block)
+		return false;
+	if (view->elem_stride == elem_bytes && view->token_stride == block) {
+		/* all tokens of a head, then those of the next */
+		runs->channels = (uint32_t)in_block;
+		runs->bytes = n * block;
+		runs->view.block_stride = runs->bytes;
+	} else if (view->elem_stride == elem_bytes && view->token_stride == row &&
+	           view->block_stride == block) {
+		runs->channels = (uint32_t)channels;
+		runs->bytes = n * row;
+	} else if (view->token_stride == elem_bytes) {
+		/* all tokens of a channel */
+		runs->channels = 1;
+		runs->bytes = n * elem_bytes;
+		runs->view.elem_stride = runs->bytes;
+		runs->view.block_stride = in_block * runs->bytes;
+	} else {
+		return false;
+	}
+	runs->n = (uint32_t)(channels / runs->channels);
+	return true;
+}
+
+kvarc_ret kvi_strided_runs_write(const kvarc_sink *sink, uint64_t base,
+                                 const struct kvi_area_view *view, uint64_t t0,
+                                 const struct kvi_strided_runs *runs, const uint8_t *mem)
+{
+	base += view->offset + t0 * view->token_stride;
+	for (uint32_t i = 0; i < runs->n; i++, mem += runs->bytes)
+		if (sink->write(sink->opaque, mem, (size_t)runs->bytes,
+		                base + channel_at(view, (uint64_t)i * runs->channels)))
+			return KVARC_IO;
+	return KVARC_OK;
+}

@@ -140,6 +140,95 @@ static void assembly_free(struct assembly *assembly)
 	assembly->of_area = NULL;
 }
 
+/* ==== Tokens of a tensor that lie together in a file, written at once ==== */
+
+/* Most bytes of groups; views for which there are none are written part by part. */
+enum { GROUPS_MAX = 16 << 20 };
+
+/* The tokens of a view that are being read, on their way to a file. */
+struct token_group {
+	struct token_group *next;
+	size_t target;       /* number of the view */
+	size_t size, filled; /* bytes of the tokens; of those that came */
+	uint8_t *bytes;      /* their runs; NULL: there is no memory for them */
+	size_t capacity;
+};
+
+/* Groups that are not full, and those that were, for others. Not thread-safe: the caller holds its
+ * lock. */
+struct grouping {
+	const struct kvi_alloc *alloc; /* NULL: nothing is grouped */
+	uint64_t t0, end;              /* tokens that are being read */
+	struct token_group *list, *spare;
+	size_t bytes; /* capacity of all */
+};
+
+/* Gives a group memory, if there is some. */
+static void reserve_group(struct grouping *grouping, struct token_group *group)
+{
+	if (group->capacity >= group->size)
+		return;
+	kvi_free(grouping->alloc, group->bytes);
+	grouping->bytes -= group->capacity;
+	group->capacity = 0;
+	group->bytes = NULL;
+	if (group->size <= GROUPS_MAX && grouping->bytes <= GROUPS_MAX - group->size)
+		group->bytes = kvi_malloc(grouping->alloc, group->size);
+	if (group->bytes)
+		group->capacity = group->size;
+	grouping->bytes += group->capacity;
+}
+
+/* The group of a view, new if there is none; NULL: no memory. */
+static struct token_group *group_get(struct grouping *grouping, size_t target, size_t size)
+{
+	struct token_group *g = grouping->list;
+	while (g && g->target != target)
+		g = g->next;
+	if (g)
+		return g;
+	g = grouping->spare;
+	if (g)
+		grouping->spare = g->next;
+	else
+		g = kvi_calloc(grouping->alloc, 1, sizeof *g);
+	if (!g)
+		return NULL;
+	g->target = target;
+	g->size = size;
+	g->filled = 0;
+	reserve_group(grouping, g);
+	g->next = grouping->list;
+	grouping->list = g;
+	return g;
+}
+
+/* Says that bytes more came, each once (the index has every element once); true: all did, and the
+ * group is a spare one from now on. */
+static bool group_put(struct grouping *grouping, struct token_group *group, size_t bytes)
+{
+	struct token_group **link = &grouping->list;
+	group->filled += bytes;
+	if (group->filled < group->size)
+		return false;
+	while (*link != group)
+		link = &(*link)->next;
+	*link = group->next;
+	group->next = grouping->spare;
+	grouping->spare = group;
+	return true;
+}
+
+static void free_groups(const struct kvi_alloc *alloc, struct token_group *list)
+{
+	while (list) {
+		struct token_group *g = list;
+		list = g->next;
+		kvi_free(alloc, g->bytes);
+		kvi_free(alloc, g);
+	}
+}
+
 /* ==== What a packed file of an archive is ==== */
 
 kvarc_ret kvarc_reader_item(kvarc_reader *r, size_t i, kvarc_item *item)
@@ -314,9 +403,10 @@ struct unpacking {
 	struct kvi_interval *tokens; /* intervals of targets; sorted within a tensor */
 	size_t *first;               /* by tensor: first index in both; n_tensors + 1 */
 	struct assembly assembly;
+	struct grouping grouping;
 	struct kvi_references references;
 	kvarc_ret failed;     /* failure in a worker */
-	pthread_mutex_t lock; /* guards the sinks, the assembly and failed */
+	pthread_mutex_t lock; /* guards the sinks, the assembly, the groups and failed */
 };
 
 /* ----- targets ------------------------------------------------------- */
@@ -520,6 +610,45 @@ static kvarc_ret assemble(struct unpacking *unpacking, const struct target *targ
 	return ret;
 }
 
+/* Writes a block of a view. */
+static kvarc_ret put_block(struct unpacking *unpacking, const struct target *target,
+                           const struct kvi_area_view *view, const struct kvi_block *block,
+                           const void *src)
+{
+	struct kvi_locked l = { &unpacking->lock, &unpacking->items[target->item].sink };
+	kvarc_sink sink = kvi_locked_sink(&l);
+	return kvi_strided_write(unpacking->alloc, &sink, target->base, view, block, src);
+}
+
+/* Stores a block of the tokens from t0 on that are being read, of which all have these runs, until
+ * the others have come. */
+static kvarc_ret put_in_group(struct unpacking *unpacking, const struct target *target,
+                              const struct kvi_area_view *view, const struct kvi_strided_runs *runs,
+                              uint64_t t0, const struct kvi_block *block, const void *src)
+{
+	struct grouping *grouping = &unpacking->grouping;
+	struct kvi_block in_group = *block;
+	in_group.t0 -= t0;
+	pthread_mutex_lock(&unpacking->lock);
+	struct token_group *g = group_get(grouping, (size_t)(target - unpacking->targets),
+	                                  (size_t)(runs->n * runs->bytes));
+	pthread_mutex_unlock(&unpacking->lock);
+	kvarc_ret ret = g ? KVARC_OK : kvi_alloc_error(unpacking->alloc);
+	/* blocks do not touch each other's bytes */
+	if (g && g->bytes)
+		kvi_strided_copy(g->bytes, 0, &runs->view, &in_group, src);
+	else if (g)
+		ret = put_block(unpacking, target, view, block, src);
+	pthread_mutex_lock(&unpacking->lock);
+	if (!ret &&
+	    group_put(grouping, g, (size_t)block->n * block->channels * block->elem_bytes) &&
+	    g->bytes)
+		ret = kvi_strided_runs_write(&unpacking->items[target->item].sink, target->base,
+		                             view, t0, runs, g->bytes);
+	pthread_mutex_unlock(&unpacking->lock);
+	return ret;
+}
+
 /* The tokens of a block that are in an area. */
 static kvarc_ret take_part(struct unpacking *unpacking, const struct target *target,
                            const struct kvi_block *whole, const uint8_t *src)
@@ -537,10 +666,16 @@ static kvarc_ret take_part(struct unpacking *unpacking, const struct target *tar
 	src += (lo - whole->t0) * whole->channels * whole->elem_bytes;
 	if (target->rows)
 		return assemble(unpacking, target, p, &b, src);
-	struct kvi_locked l = { &unpacking->lock, &it->sink };
-	kvarc_sink sink = kvi_locked_sink(&l);
-	return kvi_strided_write(unpacking->alloc, &sink, target->base, &p->views[target->view], &b,
-	                         src);
+	struct grouping *grouping = &unpacking->grouping;
+	struct kvi_strided_runs runs;
+	const uint64_t from = grouping->t0 > p->t0 ? grouping->t0 : p->t0;
+	const uint64_t to = grouping->end < p_end ? grouping->end : p_end;
+	const kvarc_tensor *t = &unpacking->geometry->tensors[target->tensor];
+	const struct kvi_area_view *view = &p->views[target->view];
+	if (grouping->alloc &&
+	    kvi_strided_runs(view, kvi_tensor_width(t), b.elem_bytes, to - from, &runs))
+		return put_in_group(unpacking, target, view, &runs, from - p->t0, &b, src);
+	return put_block(unpacking, target, view, &b, src);
 }
 
 /* A block of decoded tokens on its way to the areas that hold some of them. */
@@ -635,8 +770,26 @@ static kvarc_ret read_segments(struct unpacking *unpacking)
 	}
 }
 
-/* ROUNDS: rounds between two waits for all workers; SEGMENT_TOKENS: size of most segments. */
-enum { ROUNDS = 4, SEGMENT_TOKENS = 256 };
+/* ROUNDS: rounds between two waits for all workers; SEGMENT_TOKENS: size of most segments;
+ * GROUP_BYTES: of a tensor that are written at once. */
+enum { ROUNDS = 4, SEGMENT_TOKENS = 256, GROUP_BYTES = 1 << 20 };
+
+static kvarc_ret read_range(struct unpacking *unpacking, const kvarc_range *range)
+{
+	struct grouping *grouping = &unpacking->grouping;
+	grouping->t0 = range->t0;
+	grouping->end = range->t0 + range->n;
+	kvarc_ret ret = unpacking->read ? unpacking->read(unpacking->read_opaque, unpacking->r,
+	                                                  range, deliver, unpacking)
+	                                : kvarc_reader_read_deliver(unpacking->r, range, deliver,
+	                                                            unpacking);
+	/* A group of other tokens never gets those of the next range. */
+	if (!ret && grouping->list)
+		ret = kvi_reader_fail(unpacking->r, KVARC_DATA,
+		                      "chunks of the tokens from %llu on are missing",
+		                      (unsigned long long)range->t0);
+	return ret ? ret : flush_rows(unpacking);
+}
 
 /* As read_segments, where several segments at once are faster: all frames pass in order and are
  * checked, and are decoded a range behind. */
@@ -650,13 +803,7 @@ static kvarc_ret read_ranges(struct unpacking *unpacking, unsigned at_once)
 		if (next && next != KVARC_END)
 			return next;
 		if (segments && (next || segments == at_once || s.track != range.track)) {
-			kvarc_ret ret = unpacking->read
-			                        ? unpacking->read(unpacking->read_opaque,
-			                                          unpacking->r, &range, deliver,
-			                                          unpacking)
-			                        : kvarc_reader_read_deliver(unpacking->r, &range,
-			                                                    deliver, unpacking);
-			ret = ret ? ret : flush_rows(unpacking);
+			kvarc_ret ret = read_range(unpacking, &range);
 			if (ret)
 				return ret;
 			segments = 0;
@@ -674,6 +821,12 @@ static kvarc_ret read_ranges(struct unpacking *unpacking, unsigned at_once)
 static kvarc_ret read_tokens(struct unpacking *unpacking)
 {
 	unsigned at_once = kvi_reader_segments_at_once(unpacking->r);
+	const unsigned group = unpacking->read ? 1
+	                                       : kvi_reader_read_groups(unpacking->r, GROUP_BYTES);
+	if (group > 1) {
+		unpacking->grouping.alloc = unpacking->alloc;
+		return read_ranges(unpacking, group);
+	}
 	if (!unpacking->read && (at_once == 1 || kvi_reader_is_salvage(unpacking->r) ||
 	                         !kvi_reader_can_seek(unpacking->r)))
 		return read_segments(unpacking);
@@ -702,6 +855,8 @@ static kvarc_ret finish_unpacking(struct unpacking *unpacking, kvarc_ret ret)
 		ret = flush_items(unpacking);
 	kvi_references_free(&unpacking->references, unpacking->alloc);
 	assembly_free(&unpacking->assembly);
+	free_groups(unpacking->alloc, unpacking->grouping.list);
+	free_groups(unpacking->alloc, unpacking->grouping.spare);
 	kvi_free(unpacking->alloc, unpacking->items);
 	kvi_free(unpacking->alloc, unpacking->targets);
 	kvi_free(unpacking->alloc, unpacking->tokens);

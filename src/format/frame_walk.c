@@ -393,13 +393,28 @@ static kvarc_ret get_content(struct kvi_walk *w, kvarc_error *error)
 	return KVARC_OK;
 }
 
+/* The frame at the walk's offset, or what there is of it for one that is passed. */
+static kvarc_ret read_frame(struct kvi_walk *w, kvarc_error *error)
+{
+	struct kvi_walk_frame *current = &w->current;
+	struct kvi_frame *f = &current->frame;
+	if (w->pass_chunks && kvi_input_seekable(&w->in) && !w->in.crypt) {
+		kvarc_ret ret = kvi_frame_peek(&w->in, w->offset, current->passed,
+		                               KVI_CHUNK_HEADER_BYTES, f, error);
+		if (ret ||
+		    (f->head.type == KVI_FRAME_CHUNK && f->bytes <= w->in.source.size - w->offset))
+			return ret;
+	}
+	return kvi_frame_read(&w->in, w->offset, &current->buffer, f, error);
+}
+
 kvarc_ret kvi_walk_next(struct kvi_walk *w, kvarc_error *error)
 {
 	struct kvi_walk_frame *current = &w->current;
 	struct kvi_frame *f = &current->frame;
 	kvi_free(w->in.alloc, current->owned);
 	current->owned = NULL;
-	kvarc_ret ret = kvi_frame_read(&w->in, w->offset, &current->buffer, f, error);
+	kvarc_ret ret = read_frame(w, error);
 	if (ret == KVARC_OK)
 		ret = kvi_frame_meaning(f, error);
 	if (ret)

@@ -21,6 +21,8 @@ struct kvi_walk_frame {
 	struct kvi_buffer buffer;      /* memory of the frame; a caller may exchange it */
 	uint8_t *owned;                /* memory of the content, NULL: it is elsewhere */
 	uint8_t head[KVI_SKIM_BYTES];  /* memory of a content of which the caller skims */
+	/* Memory of a frame that is passed. */
+	uint8_t passed[KVI_FRAME_HEAD_BYTES + KVI_CHUNK_HEADER_BYTES];
 };
 
 /* The last PREDICTOR of a walk, and the PROFILE frames behind it. */
@@ -66,6 +68,8 @@ struct kvi_walk {
 	bool skim;             /* content of large PARAMS, BLOB and PROFILE frames holds the
 	                        * first KVI_SKIM_BYTES alone; content_bytes counts all */
 	uint64_t *decode_left; /* bytes that other frames may decode to; NULL: no limit */
+	bool pass_chunks;      /* of CHUNK frames that are not encrypted only the headers are
+	                        * read: who decodes them verifies their checks */
 	/* Set by the caller after the GEOMETRY frame, by kvi_walk_geometry. */
 	const kvarc_geometry *geometry;
 	const struct kvi_order *order;

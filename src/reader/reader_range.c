@@ -706,6 +706,34 @@ unsigned kvi_reader_segments_at_once(const kvarc_reader *r)
 	return workers < PARTS_MAX ? workers : PARTS_MAX;
 }
 
+/* Bytes of the elements of all tokens. */
+static uint64_t raw_bytes(const kvarc_reader *r)
+{
+	uint64_t sum = 0;
+	for (size_t i = 0; i < r->geometry.n_tensors; i++) {
+		const kvarc_tensor *t = &r->geometry.tensors[i];
+		sum += r->index.tokens[t->track] * kvi_tensor_bytes(t);
+	}
+	return sum;
+}
+
+unsigned kvi_reader_read_groups(kvarc_reader *r, uint64_t bytes)
+{
+	uint64_t largest = 1;
+	for (size_t i = 0; i < r->geometry.n_tensors; i++) {
+		const uint64_t of = kvi_tensor_bytes(&r->geometry.tensors[i]) * KVI_SEGMENT_TOKENS;
+		largest = of > largest ? of : largest;
+	}
+	/* A source that says how it reads many ranges takes long for each read. */
+	if (!kvi_input_seekable(&r->in) || r->in.crypt || r->in.source.read_ranges || r->salvage ||
+	    r->predictors.list.n || r->index.stored.n || r->state != KVARC_STATE_CLOSED ||
+	    raw_bytes(r) < KVI_POOL_STARTS)
+		return 1;
+	const uint64_t segments = (bytes + largest - 1) / largest;
+	r->group = segments < PARTS_MAX ? (unsigned)segments : PARTS_MAX;
+	return r->group;
+}
+
 /* Runs a model over the segments before a range. */
 static kvarc_ret run_model_before(kvarc_reader *r, const struct kvi_range *range)
 {
@@ -734,7 +762,7 @@ static kvarc_ret run_model_before(kvarc_reader *r, const struct kvi_range *range
 /*
  * As start_parts, with read-ahead. A single part reads later chunks ahead when it comes to them.
  * Several parts take turns: all frames that they need are read before, into two batches; frames
- * that do not fit are read chunk by chunk.
+ * that do not fit are read chunk by chunk, and so are all of groups.
  */
 static kvarc_ret start_ahead(kvarc_reader *r, struct ahead *ahead, struct segment_part *parts,
                              size_t n, kvarc_deliver deliver, void *opaque)
@@ -743,6 +771,8 @@ static kvarc_ret start_ahead(kvarc_reader *r, struct ahead *ahead, struct segmen
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0; i < n; i++)
 		parts[i].batch = r->batch;
+	if (r->group > 1)
+		return start_parts(r, ahead->range, parts, n, deliver, opaque);
 	if (n == 1) {
 		parts->ahead = ahead;
 		ret = read_ahead(r, ahead, parts->index, parts->s->first);
@@ -771,7 +801,7 @@ static kvarc_ret read_range(kvarc_reader *r, const struct kvi_range *range, kvar
 	if (ret == KVARC_OK)
 		ret = run_model_before(r, range);
 	struct ahead ahead = { .range = range };
-	size_t n = 0, most = kvi_reader_segments_at_once(r);
+	size_t n = 0, most = r->group > 1 ? r->group : kvi_reader_segments_at_once(r);
 	for (size_t i = 0; i < r->index.segments.n && ret == KVARC_OK; i++) {
 		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref,
 		                                           r->index.segments, i);

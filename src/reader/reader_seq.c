@@ -331,7 +331,10 @@ static kvarc_ret next_segment(kvarc_reader *r, kvarc_segment *segment)
 		return KVARC_END;
 	if (!r->seq.started && kvi_input_seekable(&r->in)) {
 		kvi_walk_init(&r->seq.walk, &r->in, &r->packer);
-		kvi_walk_all(&r->seq.walk);
+		if (r->group > 1)
+			r->seq.walk.pass_chunks = true;
+		else
+			kvi_walk_all(&r->seq.walk);
 		ret = open_geometry(r);
 	}
 	r->seq.started = true;

@@ -32,6 +32,7 @@ struct kvarc_reader {
 	struct kvi_input in;
 	struct kvi_ahead ahead; /* frames of `in` that were read ahead */
 	unsigned batch;         /* the number of batches of frames that were read ahead */
+	unsigned group;         /* segments of kvi_reader_read_groups; 0: not so */
 	struct kvi_list plan;   /* kvarc_byte_range: result of kvarc_reader_plan */
 	struct kvi_packer packer;
 	struct kvi_superblock sb;
