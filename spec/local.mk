@@ -2,7 +2,7 @@
 # The specification, its tables, the reference decoder, the test vectors.
 specdir = $(docdir)
 nobase_dist_spec_DATA = spec/kvarc-format.md spec/frames.md spec/arithmetic.md \
-	spec/profile.md spec/errata.md spec/examples.md spec/implementing.md \
+	spec/store.md spec/profile.md spec/errata.md spec/examples.md spec/implementing.md \
 	spec/codecs/bytes.md spec/codecs/cells.md spec/codecs/constant.md spec/codecs/grid.md \
 	spec/codecs/had.md spec/codecs/klt.md spec/codecs/layers.md spec/codecs/linear.md \
 	spec/codecs/lossy.md spec/codecs/mask.md spec/codecs/model.md spec/codecs/near.md \

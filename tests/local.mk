@@ -41,6 +41,11 @@ check_PROGRAMS += tests/store_processes tests/store_damages tests/store_race
 TESTS += tests/store_processes.sh tests/store_damages tests/store_race tests/store_laws.sh \
 	tests/store_suite.sh tests/store_export.sh tests/passwords.sh
 endif
+# A store without its index, by the reference decoder.
+if HAVE_SQLITE3
+TESTS += tests/reference/store_folder.sh
+endif
+EXTRA_DIST += tests/reference/store_folder.sh
 # The numbers, commands and links of README.
 if HAVE_SQLITE3
 TESTS += tests/readme.sh

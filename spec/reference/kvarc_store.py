@@ -55,11 +55,11 @@ def content_digest(geometry, track, s, raws):
 
 
 class StoreReader:
-    """Of one archive. store: a function of (namespace, key) that gives an
-    archive that was read, which has the segment, or None."""
+    """Of one archive. store: a function of (namespace, key) that gives the
+    archives, as they were read, that may have the segment."""
 
     def __init__(self, archive, superblock, store=None):
-        self.archive, self.store = archive, store or (lambda *_: None)
+        self.archive, self.store = archive, store or (lambda *_: ())
         self.used = superblock.incompat & 2
         self.tokens = {}            # by sequence: track, t0, tokens
 
@@ -107,9 +107,10 @@ class StoreReader:
 
     def segment(self, key, track, n, digest):
         """What the store gave, when it has the digest."""
-        source = self.store(self.archive.identity.get(b"namespace", b""), key)
+        sources = self.store(self.archive.identity.get(b"namespace", b""), key)
         geometry = self.archive.geometry
-        for number, s in source.segments.items() if source else ():
+        for source, number, s in ((source, number, s) for source in sources
+                                  for number, s in source.segments.items()):
             raws = [elements(source, number, i)
                     for i in tensors_of(source.geometry, s.track)]
             if (s.n, shapes(source.geometry, s.track)) == (
@@ -123,8 +124,7 @@ def folder_store(read, folder):
     """The store of the vectors: FOLDER/object-NAMESPACE-KEY.kva, KEY in
     hexadecimal. read(path): an archive, or None."""
     def find(namespace, key):
-        if not namespace.isalnum():
-            return None
-        return read("%s/object-%s-%s.kva" % (
+        found = namespace.isalnum() and read("%s/object-%s-%s.kva" % (
             folder, namespace.decode("ascii", "replace"), key.hex()))
+        return [found] if found else []
     return find

@@ -82,7 +82,9 @@ Files with `-encrypted` or `-storeref` in their names use optional parts
 whatever they begin with. A `.key` beside a file is what a decoder is given: a
 line `key` and 64 hexadecimal digits, or `passphrase` and the passphrase. The
 store is this folder: the object of a namespace and a key is
-`object-NAMESPACE-KEY.kva`, an archive that has the segment, whatever else.
+`object-NAMESPACE-KEY.kva`, an archive that has the segment, whatever else. KEY
+is in hexadecimal, its first byte first. The segment is the one that has the
+content digest of the STOREREF frame. (The folders of real stores: store.md.)
 
 `bad-parity-*.kva` and `bad-encrypted-parity.kva` were damaged; the table
 "Repair" says what becomes of them.

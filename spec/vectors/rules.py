@@ -292,6 +292,7 @@ RULES = {
         "bad-state-of-reference bad-state-of-repeat",
         "bad-state-repeated",
     ],
+    "-store": ["tests/reference/store_folder.sh"] * 6,
     "-tokens": [
         "bad-transformer-tokens-announced bad-transformer-tokens-no-ids "
         "bad-transformer-tokens-word bad-transformer-tokens-position "
@@ -316,7 +317,7 @@ TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 # Pages in the order of the table: path in spec/, prefix of marks.
 PAGES = [("kvarc-format.md", ""), ("frames.md", "")] + [
     (name + ".md", "-" + name)
-    for name in ("profile", "arithmetic", "errata", "examples",
+    for name in ("store", "profile", "arithmetic", "errata", "examples",
                  "implementing")]
 
 
