@@ -1,16 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * kernels_speed.c - speeds of the kernels of each instruction set, or of one: kernels [SET]
+ * kernels_speed.c - speeds of the kernels of each instruction set, or of one: kernels [SET [CACHE]]
  *
  * On data that fits the tables; GB/s of elements, the best of the runs of 0.4 s each; the clock.
+ * Cells, too, on keys and values as the encoder of level 1 has them, with the parameters that it
+ * fits and contexts of their positions: of the first layer of a cache file, or made ones, of whose
+ * channels each follows from the token before. SET all: every one.
  */
 #include "config.h"
 
 #include <time.h>
 
+#include "codecs/grid/grid.h"
+#include "format/geometry_check.h"
 #include "kernels/cells.h"
 #include "kernels/layers.h"
 #include "kernels/slots.h"
+#include "numeric/rope_search.h"
 #include "rans_cases.h"
 
 static double now(void)
@@ -178,17 +184,49 @@ static uint16_t bench_element(double mean, double scale, const struct kvi_grid_f
 	                              (int)(part * (1 << format->mant_bits)));
 }
 
+/* Codec cells: n elements as one stream; the row goes on. */
+static void measure_cells(const struct kvi_kernels *k, const char *what, const uint16_t *x,
+                          size_t n, const struct kvi_cells_contexts *contexts, unsigned mantissa)
+{
+	uint8_t *stream = must_alloc(kvi_cells_space(n) + KVI_CELLS_SLACK, 1);
+	uint8_t *work = must_alloc(kvi_cells_out_work(n), 1);
+	uint16_t *y = must_alloc(n, sizeof *y);
+	const struct kvi_cell_kernels *cells = k->cells;
+	struct kvi_cells_out out = { .to = stream, .work = work };
+	const uint8_t *end = stream;
+	const double enc = BEST(2 * n, end = cells->put(x, n, contexts, mantissa, &out));
+	struct kvi_cells_in in = { .n = n,
+		                   .n_second = out.n_second,
+		                   .n_escapes = out.n_escapes,
+		                   .n_words = out.n_words,
+		                   .codes = stream,
+		                   .second = stream + kvi_layers_plane(n, 4),
+		                   .words = end - 2 * (size_t)out.n_words,
+		                   .work = work };
+	in.escapes = in.words - 2 * in.n_escapes;
+	memcpy(in.state, out.state, sizeof in.state);
+	int ok = 1;
+	const double dec = BEST(2 * n, ok &= cells->get(&in, contexts, mantissa, y));
+	printf("%-7s cells %-23s encode %6.3f  decode %6.3f GB/s  %.3f bits, %.1f%% second, "
+	       "%.2f%% escape%s",
+	       k->name, what, enc, dec, 8.0 * (double)(end - stream) / (double)n,
+	       100.0 * out.n_second / (double)n, 100.0 * out.n_escapes / (double)n,
+	       ok && !memcmp(x, y, n * sizeof *y) ? "" : "  WRONG");
+	free(stream);
+	free(work);
+	free(y);
+}
+
 /* Codec cells: a stream whose channels have means and scales of their own; rotating contexts. */
 static void bench_cells(const struct kvi_kernels *k, bool f16)
 {
 	enum { HEADS = 3, PAIRS = 32, CHANNELS = HEADS * 2 * PAIRS, TOKENS = KVI_CELLS_TOKENS };
 	enum { N = 192 * CHANNELS, RING = CHANNELS + KVI_CELLS_SLACK, TIMES = 20 };
-	static uint16_t x[N], y[N], grid[RING], to_grid[TOKENS * CHANNELS];
+	static uint16_t x[N], grid[RING], to_grid[TOKENS * CHANNELS];
 	static int16_t mean[RING], to_mean[TOKENS * CHANNELS], params_mean[CHANNELS];
 	static int16_t params_k[CHANNELS];
 	static uint16_t scales[KVI_SCALE_PAIRS], angle_class[TOKENS * PAIRS];
 	static uint32_t turn[TOKENS * PAIRS];
-	static uint8_t stream[3 * N + 64 + KVI_CELLS_SLACK], work[8 * (N + KVI_CELLS_SLACK)];
 	const struct kvi_grid_format *format = &case_formats[f16 ? CASE_F16 : CASE_BF16];
 	const unsigned mantissa = (unsigned)format->mant_bits;
 	const struct kvi_cell_kernels *cells = k->cells;
@@ -197,7 +235,6 @@ static void bench_cells(const struct kvi_kernels *k, bool f16)
 		format,      PAIRS,    false,  turn,  angle_class,
 		params_mean, params_k, scales, HEADS, 2 * PAIRS,
 	};
-	struct kvi_cells_out out = { .to = stream, .work = work };
 	for (unsigned i = 0; i < RING; i++) {
 		const unsigned channel = i % CHANNELS;
 		if (i < CHANNELS) {
@@ -219,28 +256,180 @@ static void bench_cells(const struct kvi_kernels *k, bool f16)
 		turn[i] = (uint16_t)lrint(16384 * cos(radians)) |
 		          (uint32_t)(uint16_t)lrint(16384 * sin(radians)) << 16;
 	}
-	const uint8_t *end = stream;
-	const double enc = BEST(2 * N, end = cells->put(x, N, &contexts, mantissa, &out));
-	struct kvi_cells_in in = { .n = N,
-		                   .n_second = out.n_second,
-		                   .n_escapes = out.n_escapes,
-		                   .n_words = out.n_words,
-		                   .codes = stream,
-		                   .second = stream + kvi_layers_plane(N, 4),
-		                   .words = end - 2 * (size_t)out.n_words,
-		                   .work = work };
-	in.escapes = in.words - 2 * in.n_escapes;
-	memcpy(in.state, out.state, sizeof in.state);
-	int ok = 1;
-	const double dec = BEST(2 * N, ok &= cells->get(&in, &contexts, mantissa, y));
-	const double rotate = BEST(2 * TOKENS * CHANNELS * TIMES,
-	                           for (int i = 0; i < TIMES; i++) cells->rotated(
-					   &rotation, TOKENS, CHANNELS, to_mean, to_grid));
-	printf("%-7s cells %-23s encode %6.3f  decode %6.3f, rotated contexts %6.3f GB/s  "
-	       "%.3f bits, %.1f%% second, %.2f%% escape%s\n",
-	       k->name, f16 ? "f16" : "bf16", enc, dec, rotate, 8.0 * (double)(end - stream) / N,
-	       100.0 * out.n_second / N, 100.0 * out.n_escapes / N,
-	       ok && !memcmp(x, y, sizeof x) ? "" : "  WRONG");
+	measure_cells(k, f16 ? "f16" : "bf16", x, N, &contexts, mantissa);
+	printf("  rotated contexts %6.3f GB/s\n",
+	       BEST(2 * TOKENS * CHANNELS * TIMES,
+	            for (int i = 0; i < TIMES; i++)
+	                    cells->rotated(&rotation, TOKENS, CHANNELS, to_mean, to_grid)));
+}
+
+/* ----- a chunk as the encoder of level 1 has it ------------------------------------------------ */
+
+/* Keys or values of 16 bits, of BENCH_TOKENS tokens at most. */
+struct real_chunk {
+	struct kvi_chunk chunk;
+	uint8_t kind;
+	uint16_t *x;
+	int32_t positions[BENCH_TOKENS];
+};
+
+static void must(kvarc_ret ret, const char *what)
+{
+	if (ret == KVARC_OK)
+		return;
+	fprintf(stderr, "kernels: %s: %s\n", what, kvarc_strerror(ret));
+	exit(1);
+}
+
+/* The contexts of a chunk, as codec cells makes them, with what kernels may touch behind them. */
+static struct kvi_cells_contexts real_contexts(struct kvi_coder *coder,
+                                               const struct kvi_chunk *chunk,
+                                               const struct kvi_grid_params *params)
+{
+	const struct kvi_grid_format *format = &kvi_float_format(chunk->dtype)->grid;
+	const size_t row = (size_t)chunk->heads * chunk->head_channels;
+	const size_t rows = params->common.rotates ? chunk->n_tokens : 1, n = rows * row;
+	int16_t *mean = must_alloc(n + KVI_CELLS_SLACK, sizeof *mean);
+	uint16_t *grid = must_alloc(n + KVI_CELLS_SLACK, sizeof *grid);
+	for (size_t i = 0; i < n; i++)
+		kvi_cells_fixed_context(format, params->mean[i % row], params->k[i % row], mean + i,
+		                        grid + i);
+	for (size_t t = 0; params->common.rotates && t < rows; t += KVI_CELLS_TOKENS) {
+		const size_t left = rows - t;
+		const struct kvi_token_turns *turns = kvi_coder_token_turns(
+			coder, chunk->rope, chunk->positions, chunk->n_tokens);
+		must(turns ? KVARC_OK : KVARC_MEM, "turns");
+		const struct kvi_rotation rotation =
+			kvi_grid_rotation(coder->tables, params, format, chunk->rope, turns, t);
+		coder->kernels->cells->rotated(&rotation,
+		                               left < KVI_CELLS_TOKENS ? left : KVI_CELLS_TOKENS,
+		                               row, mean + t * row, grid + t * row);
+	}
+	for (size_t i = 0; i < KVI_CELLS_SLACK; i++) {
+		mean[n + i] = mean[i % n];
+		grid[n + i] = grid[i % n];
+	}
+	return (struct kvi_cells_contexts){ mean, grid, n };
+}
+
+static void bench_real(const struct kvi_kernels *k, uint32_t isa, const struct real_chunk *real)
+{
+	const struct kvi_chunk *c = &real->chunk;
+	const struct kvi_encode_request request = {
+		.chunk = *c, .kind = real->kind, .level = 1, .end = c->n_tokens
+	};
+	const unsigned mantissa = (unsigned)kvi_float_format(c->dtype)->mant_bits;
+	const char *what = real->kind == KVARC_KEY ? "keys" : "values";
+	struct kvi_coder_tables *tables;
+	struct kvi_coder *coder;
+	struct kvi_encoded coded;
+	struct kvi_alloc alloc;
+	kvi_alloc_init(&alloc, NULL, 0);
+	must(kvi_coder_tables_open(&tables, &alloc), "tables");
+	must(kvi_coder_open(&coder, &alloc, tables, isa), "coder");
+	must(kvi_chunk_encode(coder, &request, (const uint8_t *)real->x, &coded), "encode");
+	if (coded.codec == KVI_CODEC_CELLS) {
+		const struct kvi_grid_params *params = kvi_grid_params_of(coded.params);
+		const struct kvi_cells_contexts contexts = real_contexts(coder, c, params);
+		const size_t n = (size_t)c->n_tokens * c->heads * c->head_channels;
+		measure_cells(k, what, real->x, n, &contexts, mantissa);
+		printf(", contexts of each %s\n", params->common.rotates ? "element" : "channel");
+		free((void *)(uintptr_t)contexts.mean);
+		free((void *)(uintptr_t)contexts.grid);
+	} else {
+		printf("%-7s cells %-23s codec %u is smaller\n", k->name, what, coded.codec);
+	}
+	kvi_params_free(coded.params);
+	kvi_free(&alloc, coded.params_content);
+	kvi_coder_close(coder);
+	kvi_coder_tables_close(tables);
+}
+
+/* The first keys and values of a cache that have 16 bits. */
+static void load_chunks(const char *path, struct real_chunk of[2])
+{
+	static kvarc_import *im; /* has the ropes of the chunks until the end */
+	kvarc_source source;
+	kvarc_import_options options = KVARC_IMPORT_OPTIONS_INIT;
+	must(kvarc_source_open_path(&source, path, NULL), path);
+	must(kvarc_import_open(&im, &source, path, &options), path);
+	const kvarc_geometry *g = kvarc_import_geometry(im);
+	for (uint32_t i = 0; i < g->n_tensors; i++) {
+		const kvarc_tensor *t = &g->tensors[i];
+		struct real_chunk *to = &of[t->kind == KVARC_VALUE];
+		const uint64_t tokens = kvarc_import_tokens(im, t->track);
+		const uint32_t n = tokens < BENCH_TOKENS ? (uint32_t)tokens : BENCH_TOKENS;
+		if (to->x || (t->kind != KVARC_KEY && t->kind != KVARC_VALUE) || !n ||
+		    kvarc_dtype_bytes(t->dtype) != 2)
+			continue;
+		to->x = must_alloc((size_t)n * t->heads * t->channels, 2);
+		must(kvarc_import_read_tokens(im, t->track, 0, n, NULL, to->positions), path);
+		must(kvarc_import_fetch(im, i, 0, t->heads, 0, n, to->x) ? KVARC_IO : KVARC_OK,
+		     path);
+		to->kind = t->kind;
+		to->chunk = (struct kvi_chunk){ .dtype = t->dtype,
+			                        .n_tokens = n,
+			                        .heads = t->heads,
+			                        .head_channels = t->channels,
+			                        .positions = to->positions,
+			                        .rope = kvi_tensor_rope(g, t) };
+	}
+	if (!of[0].x || !of[1].x) {
+		fprintf(stderr, "kernels: %s: no keys and values of 16 bits\n", path);
+		exit(1);
+	}
+}
+
+/* A number of bf16, to the nearest. */
+static uint16_t to_bf16(double value)
+{
+	const float number = (float)value;
+	uint32_t bits;
+	memcpy(&bits, &number, sizeof bits);
+	return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/* Keys and values of 3 heads of 64 channels, each channel with a mean and a scale of its own; keys
+ * are rotated. */
+static void make_chunks(struct real_chunk of[2])
+{
+	enum { HEADS = 3, CHANNELS = 64, ROW = HEADS * CHANNELS, PAIRS = CHANNELS / 2 };
+	const double follows = 0.6, rest = 0.8, theta = 100000;
+	static struct kvi_rope made;
+	static kvarc_rope rope = { .rotary = CHANNELS, .freq = made.freq };
+	rope.pairing = KVARC_ROPE_HALF;
+	must(kvi_rope_make(&made, theta, CHANNELS, rope.pairing) ? KVARC_OK : KVARC_PROG, "RoPE");
+	for (int value = 0; value < 2; value++) {
+		struct real_chunk *to = &of[value];
+		double mean[ROW], scale[ROW], now[ROW];
+		to->kind = value ? KVARC_VALUE : KVARC_KEY;
+		to->x = must_alloc(BENCH_TOKENS * ROW, 2);
+		to->chunk = (struct kvi_chunk){ .dtype = KVARC_BF16,
+			                        .n_tokens = BENCH_TOKENS,
+			                        .heads = HEADS,
+			                        .head_channels = CHANNELS,
+			                        .positions = to->positions,
+			                        .rope = value ? NULL : &rope };
+		for (int c = 0; c < ROW; c++) {
+			scale[c] = exp(0.5 * rng_gauss());
+			mean[c] = 2 * scale[c] * rng_gauss();
+			now[c] = mean[c] + scale[c] * rng_gauss();
+		}
+		for (int t = 0; t < BENCH_TOKENS; t++) {
+			to->positions[t] = t;
+			for (int c = 0; c < ROW; c++)
+				now[c] = mean[c] + follows * (now[c] - mean[c]) +
+				         rest * scale[c] * rng_gauss();
+			for (int c = 0; c < ROW; c++) {
+				const bool first = c % CHANNELS < PAIRS;
+				const double angle =
+					value ? 0 : t * pow(theta, -(c % PAIRS) / (double)PAIRS);
+				const double other = first ? -now[c + PAIRS] : now[c - PAIRS];
+				to->x[t * ROW + c] =
+					to_bf16(now[c] * cos(angle) + other * sin(angle));
+			}
+		}
+	}
 }
 
 static void bench_sym(const struct kvi_kernels *k)
@@ -368,7 +557,7 @@ static void bench_rows(const struct kvi_kernels *k)
 	       BEST(2.0 * PAIRS * KVI_PANEL * KVI_BLOCK_TOKENS, k->slots.slot_rows(&r)));
 }
 
-static void bench_set(const struct kvi_kernels *k)
+static void bench_set(const struct kvi_kernels *k, uint32_t isa, const struct real_chunk real[2])
 {
 	struct kvi_tables model = tables_model();
 	size_t all = BENCH_TOKENS * BENCH_CHANNELS / KVI_LANES;
@@ -382,6 +571,8 @@ static void bench_set(const struct kvi_kernels *k)
 	bench_layers(k, true);
 	bench_cells(k, false);
 	bench_cells(k, true);
+	bench_real(k, isa, &real[0]);
+	bench_real(k, isa, &real[1]);
 	bench_sym(k);
 	bench_moves(k);
 	bench_rotation(k);
@@ -404,12 +595,20 @@ static void print_clock(void)
 
 int main(int argc, char **argv)
 {
-	uint32_t available = kvarc_isa_available();
+	const bool all = argc < 2 || !strcmp(argv[1], "all");
+	const uint32_t available = kvarc_isa_available();
+	struct real_chunk real[2] = { { .x = NULL } };
+	if (argc > 2)
+		load_chunks(argv[2], real);
+	else
+		make_chunks(real);
 	for (int i = 0; i < CASE_ISAS; i++) {
 		const struct kvi_kernels *k = kvi_kernels_get(case_isas[i]);
-		if (available & case_isas[i] && (argc < 2 || !strcmp(argv[1], k->name)))
-			bench_set(k);
+		if (available & case_isas[i] && (all || !strcmp(argv[1], k->name)))
+			bench_set(k, case_isas[i], real);
 	}
 	print_clock();
+	free(real[0].x);
+	free(real[1].x);
 	return 0;
 }
