@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 EXTRA_DIST += bench/METHOD.md bench/common.py bench/ratios.py bench/speed.py \
-	bench/memory.py bench/files.py bench/growth.py bench/profiles.py bench/models.py bench/wide.py bench/slots.py bench/blind.py bench/unseen.py \
+	bench/memory.py bench/files.py bench/copies.py bench/growth.py bench/profiles.py bench/models.py bench/wide.py bench/slots.py bench/blind.py bench/unseen.py \
 	bench/seeds.py bench/dedup_pairs.py bench/dedup_policies.py bench/tokens.py bench/lossy.py bench/eval_ids.py \
 	bench/engine_files.py bench/table.py bench/prefill.py bench/make_caches.py bench/make_spread.py \
 	bench/make_slots.py bench/readme.py bench/readme_page.py bench/structure.py bench/setup.sh bench/flips.sh bench/must-show.sh \

@@ -37,6 +37,7 @@ show speed
 show memory
 show wide
 show files || short=1
+show copies || short=1
 slot=$here/../../shared/data/slots/smollm2-wiki-a-f16.bin
 if [ -f "$slot" ]; then
 	echo "== slow_range"
