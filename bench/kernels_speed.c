@@ -184,7 +184,7 @@ static uint16_t bench_element(double mean, double scale, const struct kvi_grid_f
 	                              (int)(part * (1 << format->mant_bits)));
 }
 
-/* Codec cells: n elements as one stream; the row goes on. */
+/* Codec cells: n elements as one stream; the row continues. */
 static void measure_cells(const struct kvi_kernels *k, const char *what, const uint16_t *x,
                           size_t n, const struct kvi_cells_contexts *contexts, unsigned mantissa)
 {
@@ -263,7 +263,7 @@ static void bench_cells(const struct kvi_kernels *k, bool f16)
 	                    cells->rotated(&rotation, TOKENS, CHANNELS, to_mean, to_grid)));
 }
 
-/* ----- a chunk as the encoder of level 1 has it ------------------------------------------------ */
+/* ----- a chunk as the encoder of level 1 has it ----------------------------------------------- */
 
 /* Keys or values of 16 bits, of BENCH_TOKENS tokens at most. */
 struct real_chunk {

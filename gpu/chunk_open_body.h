@@ -24,7 +24,8 @@ struct payload_in {
 
 WARP_FN uint32_t element_bytes(uint32_t dtype)
 {
-	return dtype == 1 ? 4 : dtype == 2 || dtype == 3 ? 2 : 1;
+	/* numbers that are not listed say their size (spec 4.1) */
+	return dtype > 7 ? 1u << (dtype >> 6) : dtype == 1 ? 4 : dtype == 2 || dtype == 3 ? 2 : 1;
 }
 
 /* An element at any byte of a payload. */
@@ -324,7 +325,8 @@ WARP_FN bool read_header(payload_in *in, const kvi_gpu_chunk *c, kvi_gpu_opened 
 	const uint32_t low = payload_word(in), high = payload_word(in);
 	o->raw_check = (uint64_t)high << 32 | low;
 	*section = payload_word(in);
-	return good && payload_word(in) == 0 && *b <= 3;
+	payload_word(in); /* extension_bytes, which payload_bytes leaves out */
+	return good && *b <= 3;
 }
 
 /* A chunk of which nothing is known: without a mask and streams. */

@@ -234,6 +234,7 @@ unit_tests = \
 	tests/unit/test_gate \
 	tests/unit/test_head \
 	tests/unit/test_import \
+	tests/unit/test_large_files \
 	tests/unit/test_import_model \
 	tests/unit/test_kv_rules \
 	tests/unit/test_klt \

@@ -146,8 +146,8 @@ typedef struct kvarc_common {
 	void *progress_opaque;
 	/* of handles that take a model; must outlive them. NULL: none */
 	const kvarc_weight_cache *weight_cache;
-	/* For writers and readers. Not 0: one thread more, so that the caller calls fetch, deliver
-	 * and sinks while `threads` others code; none at level 0, which takes less time than that. */
+	/* For writers and readers. Not 0: one thread more, so that the caller calls fetch,
+	 * deliver and sinks while `threads` others code; none at level 0, which is faster. */
 	uint64_t overlap;
 	uint64_t reserved[2]; /* zero */
 } kvarc_common;

@@ -84,8 +84,8 @@ static void *wait_for_signal(void *unused)
 	return NULL;
 }
 
-/* Puts zeros in place of a mapped file from a page on. False: the page is of none of them. mmap is a
- * system call like those that are safe in a handler. */
+/* Puts zeros in place of a mapped file from a page on. False: the page is of none of them. mmap is
+ * a system call like those that are safe in a handler. */
 static bool put_zeros(const void *page)
 {
 	const uintptr_t at = (uintptr_t)page / page_bytes * page_bytes;

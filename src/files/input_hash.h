@@ -6,8 +6,8 @@
 #include "import_internal.h"
 #include "util/hash.h"
 
-/* Folds all bytes of all items into hash. Returns OK, MEM, MEMLIMIT, IO, END (an item is shorter than
- * its size). */
+/* Folds all bytes of all items into hash. Returns OK, MEM, MEMLIMIT, IO, END (an item is shorter
+ * than its size). */
 kvarc_ret kvi_input_hash(const kvarc_import *im, struct kvi_h128 *hash);
 
 #endif

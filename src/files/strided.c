@@ -7,8 +7,8 @@
 #include "util/ckd.h"
 
 enum { WINDOW_BYTES = 256 << 10 };
-/* The system copies fastest to addresses of these multiples: bytes of a window are as far behind one
- * as they are in the file. */
+/* The system copies fastest to addresses of these multiples: bytes of a window are as far behind
+ * one as they are in the file. */
 enum { ALIGN = 64 };
 
 /*
@@ -393,7 +393,7 @@ kvarc_ret kvi_strided_write(const struct kvi_alloc *alloc, const kvarc_sink *sin
 }
 
 /* The bytes from `from` on of an area in memory, and packed elements. */
-struct moving {
+struct block_moving {
 	uint8_t *mem;
 	uint64_t from;
 	uint8_t *packed;
@@ -402,7 +402,7 @@ struct moving {
 
 static kvarc_ret move_run(void *ctx, const struct stride_walk *w, const struct run *r)
 {
-	const struct moving *g = ctx;
+	const struct block_moving *g = ctx;
 	uint8_t *there = g->mem + (r->at - g->from), *here = g->packed + r->packed;
 	if (g->in)
 		copy_elems(here, r->pack_step, there, r->file_step, r->count, w->b->elem_bytes);
@@ -418,7 +418,7 @@ static void move_block(const struct stride_walk *w, uint8_t *mem, uint64_t from,
 	const struct kvi_area_view *s = w->s;
 	const struct kvi_block *b = w->b;
 	const size_t row = (size_t)b->channels * b->elem_bytes;
-	struct moving g = { mem, from, packed, in };
+	struct block_moving g = { mem, from, packed, in };
 	if (s->elem_stride != b->elem_bytes) {
 		(void)walk_all(w, move_run, &g);
 		return;

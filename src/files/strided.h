@@ -37,8 +37,8 @@ struct kvi_strided_runs {
 	uint32_t n;
 	uint32_t channels; /* from the begin of a run to that of the next */
 };
-/* Finds the runs of n tokens of a tensor with so many channels. False: bytes of others, or none,
- * are between its elements. */
+/* Finds the runs of n tokens of a tensor of `channels` in all. False: bytes of others, or none, are
+ * between its elements. */
 bool kvi_strided_runs(const struct kvi_area_view *view, uint64_t channels, uint32_t elem_bytes,
                       uint64_t n, struct kvi_strided_runs *runs);
 /* Writes runs of tokens from t0 on, one write each. */

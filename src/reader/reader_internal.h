@@ -56,7 +56,7 @@ unsigned kvi_reader_segments_at_once(const kvarc_reader *r);
  * Before the first segment, of a caller that goes through all segments and then reads them as
  * ranges: kvarc_reader_next_segment passes chunks without reading them from now on, and
  * kvarc_reader_read_deliver decodes several segments together, tensor by tensor. Returns the
- * number of segments that have so many bytes of a tensor; 1: nothing changes, because there are few
+ * number of segments in which a tensor has about `bytes`; 1: nothing changes, because there are few
  * tokens, chunks depend on earlier ones of their segment, or the source is not one for that.
  */
 unsigned kvi_reader_read_groups(kvarc_reader *r, uint64_t bytes);

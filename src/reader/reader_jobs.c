@@ -81,8 +81,7 @@ static kvarc_ret reap(kvarc_reader *r, struct kvi_decode_job *job)
 	return KVARC_OK;
 }
 
-/* What a job is worth that decodes a chunk (kvi_job.work): predictions take far longer than the
- * rest. */
+/* The kvi_job.work of a job that decodes a chunk: predictions take far longer than the rest. */
 static size_t work_of(const kvarc_reader *r, const struct kvi_decode_job *job)
 {
 	const kvarc_tensor *t = &r->geometry.tensors[job->task.ref.tensor];

@@ -19,8 +19,8 @@ struct kvi_job {
 	bool done;
 };
 
-/* Such bytes that are worth waking a thread for, of jobs in the queue; those of a loop that is worth
- * sharing; and those after which threads are made. */
+/* Bytes of that kind: of jobs in the queue that are worth waking a thread for; of a loop that is
+ * worth sharing; and those after which threads are made. */
 enum { KVI_POOL_WAKES = 1 << 20, KVI_POOL_SHARES = 256 << 10, KVI_POOL_STARTS = 8 << 20 };
 
 struct kvi_pool;

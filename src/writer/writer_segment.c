@@ -916,7 +916,7 @@ static kvarc_ret take_coded(struct kvi_encode_job *job)
 	return take_header(job, &c);
 }
 
-/* What a job of a group is worth (kvi_job.work): predictions take far longer than the rest. */
+/* The kvi_job.work of a group's job: predictions take far longer than the rest. */
 static size_t work_of(const kvarc_writer *w, const struct kvi_group *group,
                       const struct kvi_segment *segment)
 {

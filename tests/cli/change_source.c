@@ -3,8 +3,8 @@
  * change_source.c - changes a file at a given system call of the command (LD_PRELOAD)
  *
  * CHANGE_FILE: the file. CHANGE_AT: "fsync:N", "pread:N", "pwrite:N" or "flock:N", before the Nth
- * call (from 1) of that function in the process. CHANGE_HOW: "append" a byte, "overwrite" the last byte, "empty"
- * it, or "replace" it by the file of that name with ".new" behind.
+ * call (from 1) of that function in the process. CHANGE_HOW: "append" a byte, "overwrite" the last
+ * byte, "empty" it, or "replace" it by the file of that name with ".new" behind.
  */
 #define _GNU_SOURCE /* RTLD_NEXT */
 #include <dlfcn.h>

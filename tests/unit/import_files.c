@@ -277,3 +277,36 @@ void needs_all_parts(void)
 	if (!reads_containers() || !reads_safetensors())
 		skip();
 }
+
+static int64_t read_pipe(void *opaque, void *buf, size_t bytes, uint64_t offset)
+{
+	struct blob_pipe *p = opaque;
+	assert_int_equal(offset, p->at);
+	size_t left = p->b->n - (size_t)p->at;
+	size_t n = bytes < left ? bytes : left;
+	n = n > 333 ? 333 : n;
+	if (n)
+		memcpy(buf, p->b->p + p->at, n);
+	p->at += n;
+	return (int64_t)n;
+}
+
+kvarc_source pipe_source(struct blob_pipe *pipe)
+{
+	return (kvarc_source){ .read = read_pipe, .opaque = pipe, .size = KVARC_UNKNOWN };
+}
+
+kvarc_reader *read_archive(struct blob *archive, struct blob_pipe *pipe, unsigned threads)
+{
+	kvarc_reader_options o = KVARC_READER_OPTIONS_INIT;
+	kvarc_source src = blob_source(archive);
+	kvarc_reader *r;
+	o.common.threads = threads;
+	o.common.overlap = threads > 2;
+	if (pipe) {
+		*pipe = (struct blob_pipe){ archive, 0 };
+		src = pipe_source(pipe);
+	}
+	assert_int_equal(kvarc_reader_open(&r, &src, &o), KVARC_OK);
+	return r;
+}

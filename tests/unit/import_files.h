@@ -50,4 +50,15 @@ struct failing {
 };
 void failing_init(struct failing *f, long allocations);
 
+/* A pipe over a blob: offsets go forward without gaps. */
+struct blob_pipe {
+	struct blob *b;
+	uint64_t at;
+};
+
+/* The pipe as a source. */
+kvarc_source pipe_source(struct blob_pipe *pipe);
+/* A reader of an archive; pipe: NULL, or memory of the pipe that it is read from. */
+kvarc_reader *read_archive(struct blob *archive, struct blob_pipe *pipe, unsigned threads);
+
 #endif

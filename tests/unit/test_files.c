@@ -83,44 +83,10 @@ static struct blob pack(struct blob *b, const char *name, int level, unsigned th
 	return out;
 }
 
-/* A pipe over a blob: offsets go forward without gaps. */
-struct pipe {
-	struct blob *b;
-	uint64_t at;
-};
-
-static int64_t read_pipe(void *opaque, void *buf, size_t bytes, uint64_t offset)
-{
-	struct pipe *p = opaque;
-	assert_int_equal(offset, p->at);
-	size_t left = p->b->n - (size_t)p->at;
-	size_t n = bytes < left ? bytes : left;
-	n = n > 333 ? 333 : n;
-	if (n)
-		memcpy(buf, p->b->p + p->at, n);
-	p->at += n;
-	return (int64_t)n;
-}
-
-static kvarc_reader *reader(struct blob *archive, struct pipe *pipe, unsigned threads)
-{
-	kvarc_reader_options o = KVARC_READER_OPTIONS_INIT;
-	kvarc_source src = blob_source(archive);
-	kvarc_reader *r;
-	o.common.threads = threads;
-	o.common.overlap = threads > 2;
-	if (pipe) {
-		*pipe = (struct pipe){ archive, 0 };
-		src = (kvarc_source){ .read = read_pipe, .opaque = pipe, .size = KVARC_UNKNOWN };
-	}
-	assert_int_equal(kvarc_reader_open(&r, &src, &o), KVARC_OK);
-	return r;
-}
-
 static void unpack(struct blob *archive, bool piped, unsigned threads, struct file_items *s)
 {
-	struct pipe pipe;
-	kvarc_reader *r = reader(archive, piped ? &pipe : NULL, threads);
+	struct blob_pipe pipe;
+	kvarc_reader *r = read_archive(archive, piped ? &pipe : NULL, threads);
 	*s = (struct file_items){ .skip = -1, .fail_after = -1 };
 	assert_int_equal(kvarc_unpack(r, take_item, s), KVARC_OK);
 	kvarc_reader_close(&r);
@@ -172,156 +138,6 @@ static void long_input_has_one_id(void **unused)
 	blob_free(&b);
 }
 
-/* A sink of a file that counts its writes. */
-struct counted_writes {
-	struct blob file;
-	size_t writes;
-};
-
-static int write_counted(void *opaque, const void *buf, size_t bytes, uint64_t offset)
-{
-	struct counted_writes *c = opaque;
-	assert_true(offset + bytes <= c->file.cap);
-	memcpy(c->file.p + offset, buf, bytes);
-	c->file.n = offset + bytes > c->file.n ? (size_t)offset + bytes : c->file.n;
-	c->writes++;
-	return 0;
-}
-
-static int open_counted(void *opaque, const kvarc_item *item, kvarc_sink *sink)
-{
-	struct counted_writes *c = opaque;
-	*c = (struct counted_writes){ .file = { calloc(1, (size_t)item->bytes), 0,
-		                                (size_t)item->bytes, -1 } };
-	*sink = (kvarc_sink){ .write = write_counted, .opaque = c };
-	return 0;
-}
-
-/* A layout of a file; grouped: tokens of a head, or of a tensor, lie together. */
-struct large_layout {
-	const char *raw, *axes;
-	bool grouped;
-};
-
-/* Layers 0 and 1, keys and values of 4 heads of 64 channels. */
-enum { LARGE_TOKENS = 4133, LARGE_TOKEN = 2 * 2 * 4 * 64 * 2 };
-
-/* A safetensors file, whose shapes the axes say, or elements alone. */
-static struct blob large_file(const struct large_layout *layout)
-{
-	const size_t tensor = (size_t)LARGE_TOKENS * LARGE_TOKEN / 4;
-	struct blob b = { malloc(4 * tensor + 4096), 0, 0, -1 };
-	char text[1024];
-	uint32_t x = 1;
-	assert_non_null(b.p);
-	if (layout->axes) {
-		int n = 0;
-		for (int i = 0; i < 4; i++) {
-			n += snprintf(text + n, sizeof text - (size_t)n,
-			              "%c\"layers.%d.%s\":{\"dtype\":\"BF16\",\"shape\":[",
-			              i ? ',' : '{', i / 2, i % 2 ? "value" : "key");
-			for (int k = 0; k < 3; k++) {
-				const int axis = layout->axes[k];
-				n += snprintf(text + n, sizeof text - (size_t)n, "%s%d",
-				              k ? "," : "",
-				              axis == 'h'   ? 4
-				              : axis == 'c' ? 64
-				                            : LARGE_TOKENS);
-			}
-			n += snprintf(text + n, sizeof text - (size_t)n,
-			              "],\"data_offsets\":[%zu,%zu]}", (size_t)i * tensor,
-			              (size_t)(i + 1) * tensor);
-		}
-		n += snprintf(text + n, sizeof text - (size_t)n, "}");
-		const uint8_t bytes[8] = { (uint8_t)n, (uint8_t)(n >> 8) };
-		memcpy(b.p, bytes, 8);
-		memcpy(b.p + 8, text, (size_t)n);
-		b.n = 8 + (size_t)n;
-	}
-	for (size_t i = 0; i < 2 * tensor; i++) {
-		x = x * 1664525 + 1013904223;
-		b.p[b.n++] = (uint8_t)(x >> 24);
-		b.p[b.n++] = (uint8_t)(0x3e + (x >> 22 & 1) + (x >> 8 & 0x80));
-	}
-	return b;
-}
-
-static kvarc_import *import_large(struct blob *b, const struct large_layout *layout)
-{
-	kvarc_import_options o = KVARC_IMPORT_OPTIONS_INIT;
-	kvarc_source src = blob_source(b);
-	kvarc_import *im;
-	o.raw = layout->raw;
-	o.axes = layout->axes;
-	o.rope = "none";
-	assert_int_equal(kvarc_import_open(&im, &src, "large", &o), KVARC_OK);
-	if (kvarc_import_note(im))
-		fail_msg("%s: %s", layout->raw ? layout->raw : layout->axes, kvarc_import_note(im));
-	assert_int_equal(kvarc_import_tokens(im, 0), LARGE_TOKENS);
-	return im;
-}
-
-/* Damage in a chunk that is passed is found where it is decoded. */
-static void check_damaged(struct blob *archive)
-{
-	kvarc_error e = { 0 };
-	kvarc_reader_options o = KVARC_READER_OPTIONS_INIT;
-	kvarc_source src = blob_source(archive);
-	struct counted_writes got;
-	kvarc_reader *r;
-	o.common.error = &e;
-	archive->p[archive->n / 2] ^= 1;
-	assert_int_equal(kvarc_reader_open(&r, &src, &o), KVARC_OK);
-	assert_int_equal(kvarc_unpack(r, open_counted, &got), KVARC_DATA);
-	assert_non_null(strstr(e.text, "is damaged"));
-	kvarc_reader_close(&r);
-	free(got.file.p);
-	archive->p[archive->n / 2] ^= 1;
-}
-
-/* Elements of many segments are written at once, where a file has them together. */
-static void large_files(void **unused)
-{
-	static const struct large_layout layouts[] = {
-		{ "bf16,2LHTD,L=2,H=4,D=64", NULL, true },
-		{ "bf16,2LTHD,L=2,H=4,D=64", NULL, true },
-		{ "bf16,L2THD,L=2,H=4,D=64", NULL, true },
-		{ "bf16,2HTLD,L=2,H=4,D=64", NULL, false },
-		{ "bf16,LTH2D,L=2,H=4,D=64", NULL, false },
-		{ NULL, "htc", true },
-		{ NULL, "thc", true },
-	};
-	(void)unused;
-	for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
-		if (layouts[i].axes && !reads_safetensors())
-			continue;
-		struct blob b = large_file(&layouts[i]), archive = { NULL, 0, 0, -1 };
-		kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
-		kvarc_sink sink = blob_sink(&archive);
-		kvarc_import *im = import_large(&b, &layouts[i]);
-		o.level = i % 2 ? KVARC_LEVEL(1) : KVARC_LEVEL(0);
-		o.common.threads = 2;
-		assert_int_equal(kvarc_pack(im, &sink, &o, NULL), KVARC_OK);
-		kvarc_import_close(&im);
-		for (unsigned threads = 0; threads <= 4; threads++) {
-			struct counted_writes got;
-			struct pipe pipe;
-			kvarc_reader *r = reader(&archive, threads ? NULL : &pipe, threads);
-			assert_int_equal(kvarc_unpack(r, open_counted, &got), KVARC_OK);
-			kvarc_reader_close(&r);
-			assert_int_equal(got.file.n, b.n);
-			assert_memory_equal(got.file.p, b.p, b.n);
-			/* of 8 segments, in which a tensor has 1 MiB, three times */
-			if (layouts[i].grouped && threads)
-				assert_true(got.writes <= 4 * 4 * 3 + 1);
-			free(got.file.p);
-		}
-		check_damaged(&archive);
-		blob_free(&archive);
-		blob_free(&b);
-	}
-}
-
 /* Members of a container instead of it, on request. */
 static void members(void **unused)
 {
@@ -339,7 +155,7 @@ static void members(void **unused)
 	free_items(&s);
 
 	/* one that is not wanted */
-	kvarc_reader *r = reader(&archive, NULL, 1);
+	kvarc_reader *r = read_archive(&archive, NULL, 1);
 	s = (struct file_items){ .skip = 0, .fail_after = -1 };
 	assert_int_equal(kvarc_unpack(r, take_item, &s), KVARC_OK);
 	assert_int_equal(s.file[0].n, 0);
@@ -380,7 +196,7 @@ static void sinks_that_fail(void **unused)
 		struct blob b = blob_load(names[i]);
 		struct blob archive = pack(&b, names[i], 1, 1);
 		for (int n = 0; n < 4; n++) {
-			kvarc_reader *r = reader(&archive, NULL, 1);
+			kvarc_reader *r = read_archive(&archive, NULL, 1);
 			struct file_items s = { .skip = -1, .fail_after = n };
 			assert_int_equal(kvarc_unpack(r, take_item, &s), KVARC_IO);
 			kvarc_reader_close(&r);
@@ -457,12 +273,9 @@ static void cut_archives(void **unused)
 		kvarc_reader_options o = KVARC_READER_OPTIONS_INIT;
 		struct file_items s = { .skip = -1, .fail_after = -1 };
 		struct blob part = archive;
-		struct pipe pipe = { &part, 0 };
+		struct blob_pipe pipe = { &part, 0 };
 		part.n = k / 16 * 8;
-		kvarc_source src = k % 16 ? (kvarc_source){ .read = read_pipe,
-			                                    .opaque = &pipe,
-			                                    .size = KVARC_UNKNOWN }
-		                          : blob_source(&part);
+		kvarc_source src = k % 16 ? pipe_source(&pipe) : blob_source(&part);
 		kvarc_reader *r;
 		if (kvarc_reader_open(&r, &src, &o) == KVARC_OK) {
 			kvarc_ret ret = kvarc_unpack(r, take_item, &s);
@@ -484,7 +297,7 @@ static void cut_archives(void **unused)
 /* Values of a tensor, whole range. */
 static uint8_t *read_tensor(struct blob *archive, uint32_t tensor, size_t *n)
 {
-	kvarc_reader *r = reader(archive, NULL, 1);
+	kvarc_reader *r = read_archive(archive, NULL, 1);
 	const kvarc_geometry *g = kvarc_reader_geometry(r);
 	const kvarc_tensor *t = &g->tensors[tensor];
 	kvarc_range all = KVARC_RANGE_ALL(t->track);
@@ -518,7 +331,7 @@ static void exported(void **unused)
 		struct blob out = { NULL, 0, 0, -1 };
 		kvarc_sink sink = blob_sink(&out);
 		kvarc_range all = KVARC_RANGE_ALL(0);
-		kvarc_reader *r = reader(&archive, NULL, 2);
+		kvarc_reader *r = read_archive(&archive, NULL, 2);
 		assert_int_equal(kvarc_export_safetensors(r, &all, &sink), KVARC_OK);
 		bool ids = kvarc_reader_read_tokens(r, 0, 0, 1, &(int32_t){ 0 }, NULL) == KVARC_OK;
 		kvarc_reader_close(&r);
@@ -534,7 +347,7 @@ static void exported(void **unused)
 		}
 		if (ids) {
 			int32_t x[5];
-			r = reader(&again, NULL, 1);
+			r = read_archive(&again, NULL, 1);
 			assert_int_equal(kvarc_reader_read_tokens(r, 0, 0, 5, x, NULL), KVARC_OK);
 			assert_int_equal(x[4], 55);
 			kvarc_reader_close(&r);
@@ -560,18 +373,18 @@ static void bad_ranges(void **unused)
 	struct blob archive = pack(&b, "x", 1, 1);
 	struct blob out = { NULL, 0, 0, -1 };
 	kvarc_sink sink = blob_sink(&out);
-	struct pipe pipe;
+	struct blob_pipe pipe;
 	(void)unused;
 	for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
-		kvarc_reader *r = reader(&archive, NULL, 1);
+		kvarc_reader *r = read_archive(&archive, NULL, 1);
 		assert_int_equal(kvarc_export_safetensors(r, &ranges[i], &sink), KVARC_GEOMETRY);
 		kvarc_reader_close(&r);
-		r = reader(&archive, NULL, 1);
+		r = read_archive(&archive, NULL, 1);
 		assert_int_equal(kvarc_cut(r, &ranges[i], &sink, NULL, NULL), KVARC_GEOMETRY);
 		kvarc_reader_close(&r);
 	}
 	kvarc_range all = KVARC_RANGE_ALL(0);
-	kvarc_reader *r = reader(&archive, &pipe, 1);
+	kvarc_reader *r = read_archive(&archive, &pipe, 1);
 	assert_int_equal(kvarc_cut(r, &all, &sink, NULL, NULL), KVARC_OPTIONS);
 	kvarc_reader_close(&r);
 	blob_free(&out);
@@ -590,14 +403,14 @@ static void cuts(void **unused)
 	kvarc_sink sink = blob_sink(&out);
 	kvarc_writer_stats stats;
 	int32_t ids[2], positions[2];
-	kvarc_reader *r = reader(&archive, NULL, 1);
+	kvarc_reader *r = read_archive(&archive, NULL, 1);
 	(void)unused;
 	o.common.threads = 2;
 	assert_int_equal(kvarc_cut(r, &range, &sink, &o, &stats), KVARC_OK);
 	assert_int_equal(stats.file_bytes, out.n);
 	kvarc_reader_close(&r);
 
-	r = reader(&out, NULL, 1);
+	r = read_archive(&out, NULL, 1);
 	const kvarc_geometry *g = kvarc_reader_geometry(r);
 	assert_int_equal(g->n_tracks, 1);
 	assert_int_equal(g->tracks[0].kind, KVARC_TRACK_WINDOW);
@@ -663,7 +476,7 @@ static void cuts_by_heads(void **unused)
 	assert_int_equal(kvarc_pack(im, &to_archive, &o, &stats), KVARC_OK);
 	assert_int_equal(stats.chunks, 8);
 	kvarc_import_close(&im);
-	kvarc_reader *r = reader(&archive, NULL, 1);
+	kvarc_reader *r = read_archive(&archive, NULL, 1);
 	assert_int_equal(kvarc_cut(r, &range, &sink, &o, &stats), KVARC_OK);
 	assert_int_equal(stats.chunks, 8);
 	kvarc_reader_close(&r);
@@ -807,7 +620,6 @@ int main(void)
 		cmocka_unit_test(identities),
 		cmocka_unit_test(every_byte_comes_back),
 		cmocka_unit_test(long_input_has_one_id),
-		cmocka_unit_test(large_files),
 		cmocka_unit_test(members),
 		cmocka_unit_test(members_that_cannot_be_unpacked),
 		cmocka_unit_test(sinks_that_fail),
