@@ -139,8 +139,7 @@ typedef struct kvarc_common {
 	const kvarc_allocator *allocator; /* NULL: malloc */
 	kvarc_error *error;               /* NULL, or filled on failure; must outlive the handle */
 	uint64_t memlimit;                /* bytes, 0: the default, 256 MiB */
-	unsigned threads;                 /* 0 or 1: none but the caller's, see overlap. Others are
-	                                   * made once they have enough to do */
+	unsigned threads;                 /* 0 or 1: none but the caller's, see overlap */
 	uint32_t isa_mask;                /* 0: KVARC_ISA_ALL */
 	kvarc_progress progress;          /* may be NULL */
 	void *progress_opaque;

@@ -17,6 +17,7 @@
 #include "pack_parts.h"
 #include "util/arguments.h"
 #include "util/error.h"
+#include "util/pool.h"
 #include "writer/writer_internal.h"
 
 enum {
@@ -351,6 +352,19 @@ static kvarc_ret write_all(struct packing *packing)
 	return ret;
 }
 
+/* Little to code at levels 0 and 1 takes less time than threads do. */
+static void spare_threads(struct packing *packing)
+{
+	kvarc_common *c = &packing->options.common;
+	uint64_t bytes;
+	kvarc_import_sizes(packing->im, NULL, &bytes);
+	if (bytes >= KVI_POOL_STARTS || kvi_writer_level(&packing->options) > 1 ||
+	    packing->options.lossy)
+		return;
+	c->threads = 1;
+	c->overlap = 0;
+}
+
 static kvarc_ret run(struct packing *packing, const kvarc_sink *to, kvarc_writer_stats *stats)
 {
 	struct kvi_counted counted = { .to = *to };
@@ -361,6 +375,7 @@ static kvarc_ret run(struct packing *packing, const kvarc_sink *to, kvarc_writer
 	/* A file that will grow is not its first content: its id is random. */
 	if (!ret && !packing->checkpoint)
 		ret = derive_file_id(packing);
+	spare_threads(packing);
 	if (!ret)
 		ret = kvarc_writer_open(&packing->w, &sink, &packing->options);
 	if (!ret)

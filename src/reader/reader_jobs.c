@@ -93,12 +93,9 @@ static size_t work_of(const kvarc_reader *r, const struct kvi_decode_job *job)
 
 kvarc_ret kvi_reader_job(kvarc_reader *r, struct kvi_decode_job **job)
 {
-	/* while the caller decodes, in memory that is still in the caches */
-	enum { FEW = 2 };
 	struct kvi_decode_job *j = &r->workers.jobs[r->workers.next_job];
 	kvarc_ret ret = reap(r, j);
-	const unsigned most = kvi_pool_is_inline(r->workers.pool, 1) ? FEW : r->workers.n_jobs;
-	r->workers.next_job = (r->workers.next_job + 1) % most;
+	r->workers.next_job = (r->workers.next_job + 1) % r->workers.n_jobs;
 	j->have_frame = j->observed = false;
 	*job = j;
 	return ret;

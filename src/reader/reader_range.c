@@ -706,8 +706,7 @@ unsigned kvi_reader_segments_at_once(const kvarc_reader *r)
 	return workers < PARTS_MAX ? workers : PARTS_MAX;
 }
 
-/* Bytes of the elements of all tokens. */
-static uint64_t raw_bytes(const kvarc_reader *r)
+uint64_t kvi_reader_raw_bytes(const kvarc_reader *r)
 {
 	uint64_t sum = 0;
 	for (size_t i = 0; i < r->geometry.n_tensors; i++) {
@@ -727,7 +726,7 @@ unsigned kvi_reader_read_groups(kvarc_reader *r, uint64_t bytes)
 	/* A source that says how it reads many ranges takes long for each read. */
 	if (!kvi_input_seekable(&r->in) || r->in.crypt || r->in.source.read_ranges || r->salvage ||
 	    r->predictors.list.n || r->index.stored.n || r->state != KVARC_STATE_CLOSED ||
-	    raw_bytes(r) < KVI_POOL_STARTS)
+	    kvi_reader_raw_bytes(r) < KVI_POOL_STARTS)
 		return 1;
 	const uint64_t segments = (bytes + largest - 1) / largest;
 	r->group = segments < PARTS_MAX ? (unsigned)segments : PARTS_MAX;

@@ -15,6 +15,8 @@ struct kvi_range {
 /* Checks a range, at the begin of every public call with one. Returns OK, OPTIONS (a pipe),
  * GEOMETRY, PROG. */
 kvarc_ret kvi_range_check(kvarc_reader *r, const kvarc_range *range, struct kvi_range *g);
+/* Bytes of the elements of all tokens. */
+uint64_t kvi_reader_raw_bytes(const kvarc_reader *r);
 /* Decodes the chunks of a segment that a range touches; no job is under way afterwards. */
 kvarc_ret kvi_reader_segment_chunks(kvarc_reader *r, const struct kvi_segment_ref *segment,
                                     const struct kvi_range *range, kvarc_deliver deliver,

@@ -296,10 +296,23 @@ static kvarc_ret take_frames(kvarc_reader *r, bool decode, kvarc_deliver deliver
 	return ret;
 }
 
+/* Whoever reads segments in order reads all of them: where that is not much, threads take longer
+ * than they save. */
+static void spare_threads(kvarc_reader *r)
+{
+	if (r->workers.pool || !kvi_input_seekable(&r->in) || r->predictors.list.n ||
+	    r->allow_lossy || kvi_reader_raw_bytes(r) >= KVI_POOL_STARTS)
+		return;
+	r->options.common.threads = 1;
+	r->options.common.overlap = 0;
+}
+
 /* Goes to the end of the current segment. */
 static kvarc_ret pass_segment(kvarc_reader *r, bool decode, kvarc_deliver deliver, void *opaque)
 {
 	const struct kvi_segment_ref *ref = ref_of(r, r->seq.segment->segment.part);
+	if (decode)
+		spare_threads(r);
 	kvarc_ret ret = decode ? kvi_reader_start(r) : KVARC_OK;
 	if (ret == KVARC_OK && !r->seq.in_part)
 		ret = take_frames(r, decode, deliver, opaque);

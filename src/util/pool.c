@@ -49,8 +49,6 @@ struct kvi_pool {
 	/* The caller is one worker more than the threads: it works while it
 	 * waits, so that nobody sleeps while there are jobs. */
 	bool caller_works;
-	size_t before;      /* work that is done before threads are made */
-	unsigned n_wanted;  /* threads that are wanted */
 	unsigned n_workers; /* threads that run */
 	struct worker workers[];
 };
@@ -181,7 +179,7 @@ static void *loop(void *arg)
 	return NULL;
 }
 
-/* Opens a pool that will make n threads. */
+/* Opens a pool and makes n threads. */
 static kvarc_ret open_pool(struct kvi_pool **out, const struct kvi_alloc *alloc, unsigned n,
                            bool caller_works)
 {
@@ -190,9 +188,8 @@ static kvarc_ret open_pool(struct kvi_pool **out, const struct kvi_alloc *alloc,
 	if (!pool)
 		return kvi_alloc_error(alloc);
 	pool->alloc = alloc;
+	pool->process = getpid();
 	pool->caller_works = caller_works;
-	pool->n_wanted = n;
-	pool->before = KVI_POOL_STARTS;
 	pool->tail = &pool->head;
 	if (pthread_mutex_init(&pool->lock, NULL))
 		goto no_lock;
@@ -202,6 +199,19 @@ static kvarc_ret open_pool(struct kvi_pool **out, const struct kvi_alloc *alloc,
 		goto no_done;
 	if (pthread_cond_init(&pool->finished, NULL))
 		goto no_finished;
+	for (; pool->n_workers < n; pool->n_workers++) {
+		struct worker *w = &pool->workers[pool->n_workers];
+		w->pool = pool;
+		w->number = pool->n_workers;
+		if (!pthread_create(&w->thread, NULL, loop, w))
+			continue;
+		if (caller_works || pool->n_workers) {
+			kvi_pool_close(pool);
+			return KVARC_MEM;
+		}
+		pool->caller_works = true; /* there is no other worker */
+		break;
+	}
 	*out = pool;
 	return KVARC_OK;
 no_finished:
@@ -213,25 +223,6 @@ no_work:
 no_lock:
 	kvi_free(alloc, pool);
 	return KVARC_MEM;
-}
-
-/* Makes the threads, or as many as the system gives. */
-static void make_threads(struct kvi_pool *pool)
-{
-	const unsigned wanted = pool->n_wanted;
-	pool->process = getpid();
-	pool->n_wanted = 0;
-	pthread_mutex_lock(&pool->lock);
-	while (pool->n_workers < wanted) {
-		struct worker *w = &pool->workers[pool->n_workers];
-		w->pool = pool;
-		w->number = pool->n_workers;
-		if (pthread_create(&w->thread, NULL, loop, w))
-			break;
-		pool->n_workers++;
-	}
-	pool->caller_works |= pool->n_workers == 0;
-	pthread_mutex_unlock(&pool->lock);
 }
 
 kvarc_ret kvi_pool_open(struct kvi_pool **out, const struct kvi_alloc *alloc, unsigned threads)
@@ -270,16 +261,14 @@ void kvi_pool_close(struct kvi_pool *pool)
 
 unsigned kvi_pool_workers(const struct kvi_pool *pool)
 {
-	const unsigned threads = pool->n_wanted > pool->n_workers ? pool->n_wanted
-	                                                          : pool->n_workers;
-	return threads + pool->caller_works;
+	return pool->n_workers + pool->caller_works;
 }
 
 unsigned kvi_pool_jobs(const struct kvi_pool *pool, size_t work)
 {
 	enum { BESIDE = 4 };     /* a worker; the caller takes half of them at once */
 	enum { JOBS_MOST = 64 }; /* of little work */
-	const unsigned workers = kvi_pool_workers(pool), threads = workers - pool->caller_works;
+	const unsigned threads = pool->n_workers;
 	if (threads == 0)
 		return 1;
 	const unsigned least = pool->caller_works ? 2 * (threads + 2) : BESIDE * (threads + 1);
@@ -289,19 +278,11 @@ unsigned kvi_pool_jobs(const struct kvi_pool *pool, size_t work)
 	return jobs > least ? jobs : least;
 }
 
-bool kvi_pool_is_inline(const struct kvi_pool *pool, size_t work)
-{
-	return !has_threads(pool) && (!pool->n_wanted || (work && work < pool->before));
-}
-
 void kvi_pool_submit(struct kvi_pool *pool, struct kvi_job *job)
 {
 	job->next = NULL;
 	job->done = false;
-	if (pool->n_wanted && !kvi_pool_is_inline(pool, job->work))
-		make_threads(pool);
 	if (!has_threads(pool)) {
-		pool->before -= job->work < pool->before ? job->work : pool->before;
 		job->run(job, 0);
 		job->done = true;
 		return;

@@ -20,21 +20,19 @@ struct kvi_job {
 };
 
 /* Bytes of that kind: of jobs in the queue that are worth waking a thread for; of a loop that is
- * worth sharing; and those after which threads are made. */
+ * worth sharing; and those that are worth making threads for, where there is no more. */
 enum { KVI_POOL_WAKES = 1 << 20, KVI_POOL_SHARES = 256 << 10, KVI_POOL_STARTS = 8 << 20 };
 
 struct kvi_pool;
 
 /*
  * Opens a pool. threads 0 and 1: no threads, jobs run inside kvi_pool_submit as worker 0. More: one
- * thread less than that is made once there is work for it; the caller runs jobs, too, while it
- * waits for one. Only one thread may submit and wait. Where the system gives fewer threads, or
- * none, the others do their work. Returns OK, MEM, MEMLIMIT.
+ * thread less than that is made; the caller runs jobs, too, while it waits for one. Only one thread
+ * may submit and wait. Returns OK, MEM, MEMLIMIT; MEM too when the system gives no thread.
  */
 kvarc_ret kvi_pool_open(struct kvi_pool **pool, const struct kvi_alloc *alloc, unsigned threads);
 /* kvi_pool_open for a caller that runs no jobs and is free to read and write meanwhile. All threads
- * are made, at least one; until then, and where the system gives none, jobs run in
- * kvi_pool_submit. */
+ * are made, at least one; where the system gives none, jobs run in kvi_pool_submit. */
 kvarc_ret kvi_pool_open_beside(struct kvi_pool **pool, const struct kvi_alloc *alloc,
                                unsigned threads);
 /*
@@ -48,10 +46,8 @@ void kvi_pool_close(struct kvi_pool *pool);
 /* Number of workers, the calling thread included where it runs jobs; at least 1. */
 unsigned kvi_pool_workers(const struct kvi_pool *pool);
 /* The number of jobs of that work on their way that keeps all workers busy while the caller does
- * something else; 1 where there will be no threads. */
+ * something else; 1 where jobs run inside kvi_pool_submit. */
 unsigned kvi_pool_jobs(const struct kvi_pool *pool, size_t work);
-/* Whether the next job runs inside kvi_pool_submit: others need not wait for it. */
-bool kvi_pool_is_inline(const struct kvi_pool *pool, size_t work);
 /* Queues a job, which the pool's threads start in this order. The caller owns it and keeps it
  * until kvi_pool_wait returned. */
 void kvi_pool_submit(struct kvi_pool *pool, struct kvi_job *job);

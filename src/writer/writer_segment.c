@@ -97,7 +97,6 @@ struct kvi_encode_job {
 	bool verifies;        /* the chunk is decoded again and compared */
 	bool fetched;         /* raw, or the payload, is there before the job starts */
 	bool given;           /* another encoder made the payload */
-	bool alone;           /* it is written before another job begins */
 	bool exact;           /* the elements are what the model predicts */
 	bool observed;        /* the prediction session has the elements */
 	uint8_t *memory;      /* buffer of a frame */
@@ -506,7 +505,7 @@ static void keep_payload(struct kvi_encode_job *job)
 /* Makes the frame where the payload is, when that is written before another job begins. */
 static void frame_payload(struct kvi_encode_job *job)
 {
-	if (job->alone && job->coded.free_around && !job->verifies)
+	if (job->w->workers.n_jobs == 1 && job->coded.free_around && !job->verifies)
 		job->frame = (uint8_t *)(uintptr_t)job->coded.payload - KVI_CHUNK_PAYLOAD_AT;
 	else
 		keep_payload(job);
@@ -926,18 +925,11 @@ static size_t work_of(const kvarc_writer *w, const struct kvi_group *group,
 	                                             kvarc_dtype_bytes(t->dtype);
 }
 
-/* Whether the oldest job has to be written before another one begins. */
-static bool is_due(const struct kvi_writer_workers *workers)
-{
-	return workers->n_busy == workers->n_jobs ||
-	       (workers->n_busy && workers->jobs[workers->first_job].alone);
-}
-
 static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *segment, struct kvi_group *group,
                         const struct kvi_elements *elements)
 {
 	struct kvi_writer_workers *workers = &w->workers;
-	while (is_due(workers) || group->busy) {
+	while (workers->n_busy == workers->n_jobs || group->busy) {
 		kvarc_ret ret = finish_job(w, KVARC_OK);
 		if (ret)
 			return ret;
@@ -957,7 +949,6 @@ static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *segment, struc
 	workers->n_busy++;
 	j->job.run = writer_encode;
 	j->job.work = work_of(w, group, &segment->s);
-	j->alone = kvi_pool_is_inline(workers->pool, j->job.work);
 	j->w = w;
 	j->group = group;
 	j->segment = segment;
