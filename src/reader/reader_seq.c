@@ -296,8 +296,8 @@ static kvarc_ret take_frames(kvarc_reader *r, bool decode, kvarc_deliver deliver
 	return ret;
 }
 
-/* Whoever reads segments in order reads all of them: where that is not much, threads take longer
- * than they save. */
+/* A caller that reads segments in order reads all of them: where that is not much, threads take
+ * longer than they save. */
 static void spare_threads(kvarc_reader *r)
 {
 	if (r->workers.pool || !kvi_input_seekable(&r->in) || r->predictors.list.n ||
