@@ -301,7 +301,7 @@ static kvarc_ret take_frames(kvarc_reader *r, bool decode, kvarc_deliver deliver
 static void spare_threads(kvarc_reader *r)
 {
 	if (r->workers.pool || !kvi_input_seekable(&r->in) || r->predictors.list.n ||
-	    r->allow_lossy || kvi_reader_raw_bytes(r) >= KVI_POOL_STARTS)
+	    kvi_reader_raw_bytes(r) >= KVI_POOL_STARTS)
 		return;
 	r->options.common.threads = 1;
 	r->options.common.overlap = 0;

@@ -4,7 +4,7 @@
 
 needs_changing
 # before it is mapped, while it is packed, and later
-for call in pread:1 pwrite:2 pwrite:30; do
+for call in pread:1 pwrite:2 pwrite:20; do
 	for how in append overwrite empty; do
 		for rm in '' --rm; do
 			cp "$SLOT" a
