@@ -175,7 +175,7 @@ static void damage(struct trial *x)
 		for (uint32_t k = 1 + below(3); k-- > 0;) {
 			const uint32_t at = below(below(2) && n > 1024 ? 1024 : n);
 			/* extension_bytes: the frame's reader has taken it off */
-			x->payload[at / 4 == 11 ? at + 4 : at] ^= 1u << below(8);
+			x->payload[at / 4 == 11 ? at - 4 : at] ^= 1u << below(8);
 		}
 		if (!memcmp(x->payload, x->chunk->payload, n))
 			continue; /* what was damaged twice */
