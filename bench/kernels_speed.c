@@ -178,7 +178,7 @@ static uint16_t bench_element(double mean, double scale, const struct kvi_grid_f
 	int exponent;
 	const double part = 2 * frexp(fabs(value), &exponent) - 1;
 	const int field = exponent - format->emin;
-	const uint16_t sign = (uint16_t)(value < 0) << 15;
+	const uint16_t sign = value < 0 ? 0x8000 : 0;
 	return field < 1 ? sign
 	                 : (uint16_t)(sign | field << format->mant_bits |
 	                              (int)(part * (1 << format->mant_bits)));
