@@ -153,18 +153,23 @@ def finite(number, token, channel, x):
     return 0x3F00 if x & 0x7F80 == 0x7F80 else x
 
 
+def in_codec_9(seed, data):
+    """A segment of codec 8, then one of codec 9 with finite elements."""
+    s = archive(seed, data, 5, [12], close=False)
+    s.segment(9)
+    for number in range(len(s.tensors)):
+        s.predicted(number, functools.partial(finite, number))
+    s.w.close()
+    return s.w, {".gguf": data}
+
+
 @vector("infinite", "keys of the last layer that the model predicts to be "
         "infinite: codec 8, and codec 9 whose turned pairs are infinities less "
         "infinities (the .gguf)")
 def _():
     data = enc_gguf.gated(Random(408), "llama", [enc_gguf.F32], width=16,
                           sizes=[("blk.1.attn_k.weight", 6e37)])
-    s = archive(594, data, 5, [12], close=False)
-    s.segment(9)
-    for number in range(len(s.tensors)):
-        s.predicted(number, functools.partial(finite, number))
-    s.w.close()
-    return s.w, {".gguf": data}
+    return in_codec_9(594, data)
 
 
 @vector("no-numbers", "keys of the last layer that the model predicts to be no "
@@ -175,12 +180,7 @@ def _():
         sizes=[("blk.1.attn_k.weight", 6e37)],
         extra=(("attn_q_norm.weight", 8, 1.0),
                ("attn_k_norm.weight", 8, 1.0)))
-    s = archive(595, data, 5, [12], close=False)
-    s.segment(9)
-    for number in range(len(s.tensors)):
-        s.predicted(number, functools.partial(finite, number))
-    s.w.close()
-    return s.w, {".gguf": data}
+    return in_codec_9(595, data)
 
 
 @vector("quantised", "a llama whose matrices are quantised, all types of "
