@@ -55,6 +55,11 @@ check_PROGRAMS += bench/session
 bench_session_SOURCES = bench/session.c
 bench_session_LDADD = libkvitools.la libkvi.la
 
+# An archive of 100 GB over a slow source: requests and bytes.
+check_PROGRAMS += bench/large_range
+bench_large_range_SOURCES = bench/large_range.c
+bench_large_range_LDADD = libkvi.la
+
 # Archives that grow: compacted, and after a crash at each write.
 check_PROGRAMS += bench/appends
 bench_appends_SOURCES = bench/appends.c

@@ -30,7 +30,7 @@ struct seal {
 	struct kvi_crypt *crypt; /* NULL: frames are not encrypted */
 	uint8_t sync[8];
 	uint64_t sequence;
-	uint64_t commit_at, index_at;
+	uint64_t commit_at, index_at, commit_bytes, index_bytes;
 };
 
 static const uint8_t key_bytes[KVARC_KEY_BYTES] = { 0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10,
@@ -74,10 +74,12 @@ static void fix_payload(struct seal *s, unsigned type, uint8_t *pay, size_t n)
 		s->commit_at = s->n;
 	} else if (type == T_INDEX) {
 		s->index_at = s->n;
-	} else if (type == T_FOOTER && n >= 24) {
+	} else if (type == T_FOOTER && n >= 32) {
 		kvi_store64(pay, s->index_at);
 		kvi_store64(pay + 8, s->commit_at);
 		kvi_store64(pay + 16, s->sequence);
+		kvi_store32(pay + 24, (uint32_t)s->index_bytes);
+		kvi_store32(pay + 28, (uint32_t)s->commit_bytes);
 	} else if (type == T_CHUNK && n > 48 && pay[24] == 0) {
 		kvi_store64(pay + 32, kvi_h64(pay + 48, n - 48));
 	}
@@ -112,6 +114,17 @@ static void put_keys(struct seal *s)
 	s->sequence++;
 }
 
+/* A frame of this many bytes is there, at the end of the archive. */
+static void end_frame(struct seal *s, unsigned type, size_t bytes)
+{
+	if (type == T_COMMIT)
+		s->commit_bytes = bytes;
+	else if (type == T_INDEX)
+		s->index_bytes = bytes;
+	if (s->contents)
+		fuzz_contents_placed(s->contents, bytes);
+}
+
 /* spec 3.1; in: the frame as it was found, n bytes up to the next one */
 static void seal_frame(struct seal *s, const uint8_t *in, size_t n)
 {
@@ -128,6 +141,7 @@ static void seal_frame(struct seal *s, const uint8_t *in, size_t n)
 	}
 	size_t padded = (pay + ALIGN - 1) & ~(size_t)(ALIGN - 1);
 	uint8_t *p = reserve(s, HEAD + padded + CHECK), offset[8];
+	const size_t begin = s->n;
 	memcpy(p, in, HEAD);
 	memcpy(p + HEAD, payload, pay);
 	kvi_store32(p + 12, (uint32_t)pay);
@@ -139,11 +153,13 @@ static void seal_frame(struct seal *s, const uint8_t *in, size_t n)
 	if (s->crypt && type != T_FOOTER && type != T_PARITY && type != T_ENCRYPTED &&
 	    type != T_KEY) {
 		encrypt_frame(s, pay);
+		end_frame(s, type, s->n - begin);
 		return;
 	}
 	kvi_frame_close(p, s->n, (uint32_t)pay);
 	s->n += HEAD + padded + CHECK;
 	s->sequence++;
+	end_frame(s, type, s->n - begin);
 }
 
 /* Where the next sync stands, n when there is none. */

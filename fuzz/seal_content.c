@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* seal_content.c - give mutated SEGMENT and INDEX frames right chain values and offsets */
+/* seal_content.c - give mutated SEGMENT, INDEX and LIST frames right chain values and offsets */
 #include "seal_content.h"
 
 #include "format/chain_value.h"
@@ -25,9 +25,12 @@ struct fuzz_contents {
 	struct kvi_h128 geometry;
 	struct live_segment **parts;
 	size_t n_parts;
-	struct kvi_index_entry *frames; /* that no INDEX lists; of SEGMENT with its chain value */
-	size_t n_frames;
-	uint64_t index_at;
+	/* Frames that an INDEX may list; of SEGMENT with its chain value. */
+	struct kvi_index_entry *frames;
+	size_t n_frames, behind; /* behind: the first one behind the last INDEX */
+	size_t unlisted;         /* the first one behind the last INDEX or LIST */
+	struct kvi_index_entry index;
+	struct kvi_index_entry *last; /* the frame that was taken last; NULL: a FOOTER */
 };
 
 struct fuzz_contents *fuzz_contents_new(void)
@@ -156,19 +159,18 @@ static void pass_storeref(struct fuzz_contents *c, const uint8_t *content, size_
 	}
 }
 
-/* Entry i is taken to be of frame i: mutations move frames more often than they add any. */
-static bool repair_index(struct fuzz_contents *c, const uint8_t *content, size_t bytes,
-                         struct kvi_out *out)
+/* Rewrites the entries of an INDEX or LIST for the frames from one on that it may have. Entry i
+ * is taken to be of frame i: mutations move frames more often than they add any. */
+static bool repair_entries(const struct fuzz_contents *c, struct kvi_index_reader *r, size_t first,
+                           struct kvi_out *out)
 {
-	struct kvi_index_reader r;
-	struct kvi_index_entry e;
 	struct kvi_index_delta d = { 0, 0 };
-	size_t i = 0;
-	if (!kvi_index_begin(&r, content, bytes))
-		return false;
-	kvi_put64(out, c->index_at);
-	kvi_put_varint(out, r.left);
-	for (; kvi_index_next(&r, &e); i++) {
+	struct kvi_index_entry e;
+	size_t i = first;
+	for (; kvi_index_next(r, &e); i++) {
+		while (i < c->n_frames &&
+		       (r->chunks ? c->frames[i].type != KVI_FRAME_CHUNK : c->frames[i].codec))
+			i++;
 		if (i >= c->n_frames || c->frames[i].type != e.type)
 			return false;
 		const struct kvi_index_entry *f = &c->frames[i];
@@ -178,20 +180,66 @@ static bool repair_index(struct fuzz_contents *c, const uint8_t *content, size_t
 			e.chain = f->chain;
 		e.offset = f->offset;
 		e.sequence = f->sequence;
+		e.bytes = f->bytes;
 		kvi_index_put(out, &d, &e);
 	}
-	return kvi_index_end(&r);
+	return kvi_index_end(r);
+}
+
+static bool repair_list(struct fuzz_contents *c, const uint8_t *content, size_t bytes,
+                        struct kvi_out *out)
+{
+	struct kvi_index_reader r;
+	if (!kvi_list_begin(&r, content, bytes))
+		return false;
+	kvi_put_varint(out, r.left);
+	return repair_entries(c, &r, c->unlisted, out);
+}
+
+/* An INDEX follows the last one, or none. */
+static bool repair_index(struct fuzz_contents *c, const uint8_t *content, size_t bytes,
+                         struct kvi_out *out)
+{
+	struct kvi_index_reader r;
+	if (!kvi_index_begin(&r, content, bytes))
+		return false;
+	const bool all = !r.previous;
+	kvi_index_put_head(out, all ? 0 : c->index.offset, all ? 0 : c->index.bytes, r.left);
+	return repair_entries(c, &r, all ? 0 : c->behind, out);
 }
 
 static void list_frame(struct fuzz_contents *c, unsigned type, uint64_t offset, uint64_t sequence)
 {
+	const struct kvi_index_entry e = { .type = type < 256 ? (uint8_t)type : 0,
+		                           .offset = offset,
+		                           .sequence = sequence };
+	c->last = NULL;
+	if (type == KVI_FRAME_INDEX) {
+		c->index = e;
+		c->last = &c->index;
+	}
 	if (type == KVI_FRAME_INDEX || type == KVI_FRAME_FOOTER)
 		return;
 	c->frames = realloc(c->frames, (c->n_frames + 1) * sizeof *c->frames);
 	FUZZ_CHECK(c->frames);
-	c->frames[c->n_frames++] = (struct kvi_index_entry){ .type = type < 256 ? (uint8_t)type : 0,
-		                                             .offset = offset,
-		                                             .sequence = sequence };
+	c->frames[c->n_frames++] = e;
+	c->last = &c->frames[c->n_frames - 1];
+}
+
+/* An INDEX or LIST has passed; what a LIST has is marked in `codec`, for no INDEX to have it. */
+static void pass_entries(struct fuzz_contents *c, unsigned type)
+{
+	for (size_t i = c->unlisted; i < c->n_frames && type == KVI_FRAME_LIST; i++)
+		c->frames[i].codec = c->frames[i].type == KVI_FRAME_CHUNK;
+	c->unlisted = c->n_frames;
+	if (type == KVI_FRAME_INDEX)
+		c->behind = c->n_frames;
+}
+
+void fuzz_contents_placed(struct fuzz_contents *c, uint64_t bytes)
+{
+	if (c->last)
+		c->last->bytes = (uint32_t)bytes;
 }
 
 bool fuzz_contents_repair(struct fuzz_contents *c, unsigned type, uint64_t offset,
@@ -201,11 +249,13 @@ bool fuzz_contents_repair(struct fuzz_contents *c, unsigned type, uint64_t offse
 	const uint8_t *content;
 	uint8_t *owned = NULL;
 	bool other = false;
-	list_frame(c, type, offset, sequence);
+	if (type != KVI_FRAME_INDEX)
+		list_frame(c, type, offset, sequence);
 	out->n = 0;
 	kvi_put8(out, 0); /* method 0 */
 	if ((type == KVI_FRAME_GEOMETRY || type == KVI_FRAME_IDENTITY ||
-	     type == KVI_FRAME_SEGMENT || type == KVI_FRAME_INDEX || type == KVI_FRAME_STOREREF) &&
+	     type == KVI_FRAME_SEGMENT || type == KVI_FRAME_INDEX || type == KVI_FRAME_LIST ||
+	     type == KVI_FRAME_STOREREF) &&
 	    *decoded <= DECODED_MAX &&
 	    kvi_unpack(&c->packer, payload, bytes, *decoded, &content, &owned) == KVARC_OK) {
 		if (type == KVI_FRAME_GEOMETRY)
@@ -216,14 +266,16 @@ bool fuzz_contents_repair(struct fuzz_contents *c, unsigned type, uint64_t offse
 			pass_storeref(c, content, *decoded);
 		else if (type == KVI_FRAME_SEGMENT)
 			other = repair_segment(c, content, *decoded, out);
+		else if (type == KVI_FRAME_LIST)
+			other = repair_list(c, content, *decoded, out);
 		else
 			other = repair_index(c, content, *decoded, out);
 	}
 	kvi_free(&c->alloc, owned);
-	if (type == KVI_FRAME_INDEX) {
-		c->index_at = offset;
-		c->n_frames = 0;
-	}
+	if (type == KVI_FRAME_INDEX)
+		list_frame(c, type, offset, sequence);
+	if (type == KVI_FRAME_INDEX || type == KVI_FRAME_LIST)
+		pass_entries(c, type);
 	FUZZ_CHECK(!out->failed);
 	if (other)
 		*decoded = (uint32_t)(out->n - 1);

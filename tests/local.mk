@@ -241,6 +241,7 @@ unit_tests = \
 	tests/unit/test_klt_below \
 	tests/unit/test_linear \
 	tests/unit/test_lossy \
+	tests/unit/test_lists \
 	tests/unit/test_llama_export \
 	tests/unit/test_matmul \
 	tests/unit/test_metadata \

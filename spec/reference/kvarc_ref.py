@@ -56,12 +56,12 @@ TYPES = {1: ("GEOMETRY", 1, 1), 2: ("IDENTITY", 0, 1), 3: ("RESTORE", 0, 1),
          4: ("BLOB", 0, 1), 5: ("PARAMS", 1, 1), 6: ("SEGMENT", 1, 1),
          7: ("CHUNK", 1, 0), 8: ("COMMIT", 1, 0), 9: ("INDEX", 0, 1),
          10: ("FOOTER", 0, 0), 11: ("PREDICTOR", 1, 1), 12: ("PROFILE", 0, 1),
-         15: ("STOREREF", 1, 1)}
+         15: ("STOREREF", 1, 1), 18: ("LIST", 0, 1)}
 # PARITY, ENCRYPTED, KEY (frames.md) and PAD, and whether they are critical.
 AROUND = {13: 0, 14: 1, 16: 0, 17: 0}
 (GEOMETRY, IDENTITY, RESTORE, BLOB, PARAMS, SEGMENT, CHUNK, COMMIT, INDEX,
  FOOTER, PREDICTOR, PROFILE) = range(1, 13)
-STOREREF, KEY = 15, 16
+STOREREF, KEY, LIST = 15, 16, 18
 
 
 # Codecs (7) whose chunks name a PREDICTOR frame.
@@ -84,7 +84,7 @@ def params_codec(codec):
 
 def counts(frame):
     """3.4: whether a frame counts for the order of frames."""
-    return frame.type in TYPES and frame.type != INDEX
+    return frame.type in TYPES and frame.type not in (INDEX, LIST)
 
 
 class Record:
@@ -140,7 +140,7 @@ def read_frames(data, file_id):
         demand(frame_check(header, place, body) == check,
                "damaged frame at offset %d" % at)
         demand(not any(body[payload_bytes:]), "padding of a frame")
-        yield Record(offset=at, type=kind, flags=flags, sequence=number,
+        yield Record(offset=at, end=end, type=kind, flags=flags, sequence=number,
                      check=check, header=header,
                      payload=body[:payload_bytes], decoded=decoded_bytes)
         at, sequence = end, sequence + 1
@@ -300,8 +300,9 @@ class Archive:
         self.set_closed = False     # 10: a checkpoint came
         self.segments = {}
         self.open_segment = None    # sequence, until its COMMIT
-        self.frames, self.listed = [], []
-        self.last_index = self.last_commit = 0
+        self.frames, self.unlisted = [], []     # chunks that a LIST would have
+        self.in_lists = set()       # sequence numbers
+        self.last_index = self.last_commit = None
         self.checkpoints = []       # number, time, label
         self.number = 0             # of the last one
         self.chains = Chains(self)
@@ -311,8 +312,8 @@ class Archive:
             check_type(frame)
             self.frame(frame)
             self.frames.append(frame)
-            if frame.type not in (INDEX, FOOTER):
-                self.listed.append(frame)
+            if frame.type == CHUNK:
+                self.unlisted.append(frame)
             if checkpoint and self.number == checkpoint:
                 break
         demand(self.number == checkpoint or not checkpoint,
@@ -555,29 +556,58 @@ class Archive:
             self.number, self.set_closed = f.number, True
             self.finish_items()
         cursor.extensions()
-        self.last_commit = f.offset
+        self.last_commit = f
 
     def on_index(self, f):
         # 9.2
         cursor = Cursor(f.content)
-        demand(cursor.u64() == self.last_index, "the previous INDEX")
-        demand(cursor.varint() == len(self.listed), "the size of an INDEX")
-        offset = sequence = 0
-        for listed in self.listed:
-            demand(cursor.u8() == (listed.type if listed.type < 256 else 0),
+        offset, size = cursor.u64(), cursor.u32()
+        behind = -1
+        if offset or size:
+            named = [g for g in self.frames if g.type == INDEX
+                     and (g.offset, g.end - g.offset) == (offset, size)]
+            demand(named, "the INDEX that an INDEX follows")
+            behind = named[0].sequence
+        self.entries(cursor, [
+            g for g in self.frames if g.sequence > behind
+            and g.type not in (INDEX, FOOTER)
+            and g.sequence not in self.in_lists])
+        self.unlisted, self.last_index = [], f
+
+    def on_list(self, f):
+        # 3.4 "LIST frames wherever a SEGMENT may stand"
+        demand(self.open_segment is None, "a LIST in a segment")
+        cursor = Cursor(f.content)
+        demand(self.unlisted, "an empty LIST")
+        first = self.chunk_of(self.unlisted[0])
+        order = [c for c in self.chunks if c.segment == first.segment]
+        demand(order[0] is first, "a LIST of a part of a segment")
+        f.n = len(self.unlisted)
+        self.entries(cursor, self.unlisted)
+        self.in_lists.update(g.sequence for g in self.unlisted)
+        self.unlisted = []
+
+    def entries(self, cursor, frames):
+        """9.2: of an INDEX or LIST, up to its end."""
+        demand(cursor.varint() == len(frames), "the number of entries")
+        end = sequence = 0
+        for f in frames:
+            demand(cursor.u8() == (f.type if f.type < 256 else 0),
                    "a type in an INDEX")
-            offset += cursor.varint() * 16
+            offset = end + cursor.varint() * 16
             sequence += cursor.varint()
-            demand((offset, sequence) == (listed.offset, listed.sequence),
+            end = offset + cursor.varint() * 16
+            demand((offset, sequence, end) == (f.offset, f.sequence, f.end),
                    "an offset in an INDEX")
-            self.index_entry(cursor, listed)
+            self.index_entry(cursor, f)
         cursor.extensions()
-        self.listed = []
-        self.last_index = f.offset
+
+    def chunk_of(self, f):
+        return next(c for c in self.chunks if c.sequence == f.sequence)
 
     def index_entry(self, cursor, f):
         if f.type == CHUNK:
-            c = next(c for c in self.chunks if c.sequence == f.sequence)
+            c = self.chunk_of(f)
             want = [c.tensor, c.first, c.heads, f.sequence - c.segment,
                     c.params]
         elif f.type == SEGMENT:
@@ -585,6 +615,8 @@ class Archive:
             want = [s.track, s.t0, s.n]
         elif f.type == COMMIT:
             want = [f.number]
+        elif f.type == LIST:
+            want = [f.n]
         elif f.type == STOREREF:
             want = self.stored.tokens[f.sequence]
         elif f.type == PARAMS:
@@ -607,10 +639,14 @@ class Archive:
         # "The last frame before it that counts is a COMMIT or a FOOTER, and
         # INDEX frames list all frames."
         last = [g for g in self.frames if counts(g)][-1]
-        demand(not self.listed and last.type in (COMMIT, FOOTER),
-               "a FOOTER too early")
-        demand((cursor.u64(), cursor.u64(), cursor.u64())
-               == (self.last_index, self.last_commit, f.sequence),
+        index, commit = self.last_index, self.last_commit
+        demand(index and all(g.type in (INDEX, FOOTER) for g in
+                             self.frames[index.sequence:])
+               and last.type in (COMMIT, FOOTER), "a FOOTER too early")
+        demand((cursor.u64(), cursor.u64(), cursor.u64(), cursor.u32(),
+                cursor.u32())
+               == (index.offset, commit.offset, f.sequence,
+                   index.end - index.offset, commit.end - commit.offset),
                "the FOOTER")
         cursor.end()
 

@@ -174,12 +174,14 @@ def commit(d):
 
 def index(d):
     d.field(1, "packed: method 0")
-    d.field(8, "offset of the previous INDEX", "Q")
+    d.field(8, "offset of the INDEX that it follows: none", "Q")
+    d.field(4, "bytes of that frame", "I")
     for i in range(d.varint("n")):
         kind = d.field(1, "type", "B",
                        lambda k: "%d, %s" % (k, kvarc_ref.TYPES[k][0]))
-        d.varint("offset - that of the entry before, / 16")
+        d.varint("offset - end of the frame of the entry before, / 16")
         d.varint("sequence - sequence of the entry before")
+        d.varint("bytes of the frame / 16")
         names = {kvarc_ref.PARAMS: ["tensor", "first head", "heads"],
                  kvarc_ref.SEGMENT: ["track", "t0", "n"],
                  kvarc_ref.COMMIT: ["number of the checkpoint: none"],
@@ -200,6 +202,8 @@ def footer(d):
     d.field(8, "offset of the last INDEX", "Q", hexadecimal)
     d.field(8, "offset of the last COMMIT", "Q", hexadecimal)
     d.field(8, "frames before this one", "Q")
+    d.field(4, "bytes of the INDEX frame", "I")
+    d.field(4, "bytes of the COMMIT frame", "I")
 
 
 TEXT = {

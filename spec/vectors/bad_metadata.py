@@ -7,7 +7,7 @@ from bad_base import (
     G_TENSOR, G_TRACKS, RAW, add, base, cut, edit, poke, small, splice, vector)
 from enc_codecs import fit_bytes
 from enc_fields import U8, varint, zigzag
-from kvarc_enc import KEY, Writer, linked, tensor
+from kvarc_enc import KEY, VALUE, Writer, linked, tensor
 
 
 # ---------------------------------------------------------------- 4 GEOMETRY
@@ -114,8 +114,8 @@ def chained(name, text, *values, identity=None, listed=None):
         for chain in values:
             w.segment(0, 2, ids=[1, 2], chain=chain)
             if listed is not None:
-                kind, at, number, entry = w.pending.pop()
-                w.pending.append((kind, at, number, entry[:3] + listed))
+                *frame, entry = w.pending.pop()
+                w.pending.append((*frame, entry[:3] + listed))
             w.chunk(0, RAW)
             w.commit()
         if identity:
@@ -203,15 +203,20 @@ def _():
 edit("index-previous", "a previous INDEX that is not there", "INDEX",
      poke(0, 64))
 vector("index-previous-itself", "an INDEX that is its own previous one")(
-    lambda: bytes(base({("INDEX", 0): poke(0, struct.pack("<Q", [
-        at for name, at, _ in base().frames if name == "INDEX"][0]))}).out))
-edit("index-type", "another type in the first entry", "INDEX", poke(9, 2))
+    lambda: bytes(base({("INDEX", 0): poke(0, struct.pack("<QI", *[
+        (at, end - at) for name, at, end in base().frames
+        if name == "INDEX"][0]))}).out))
+edit("index-type", "another type in the first entry", "INDEX", poke(13, 2))
 edit("index-offset", "another offset in the first entry", "INDEX",
-     poke(10, 16))
+     poke(14, 16))
+edit("index-bytes", "another size in the first entry", "INDEX",
+     lambda c: poke(16, c[16] + 1)(c))
+edit("index-previous-bytes", "a size of a previous INDEX, and none", "INDEX",
+     poke(8, 64))
 edit("index-chunk", "another tensor in the entry of the last CHUNK", "INDEX",
-     lambda c: poke(-9, 0)(c))
+     lambda c: poke(-10, 0)(c))
 edit("index-missing", "the entry of the COMMIT is missing", "INDEX",
-     lambda c: poke(8, c[8] - 1)(c)[:-4])
+     lambda c: poke(12, c[12] - 1)(c)[:-5])
 edit("index-checkpoint", "a checkpoint that is none", "INDEX", poke(-1, 1))
 edit("footer-index", "the offset of the INDEX", "FOOTER",
      lambda c: poke(0, c[0] ^ 16)(c))
@@ -219,9 +224,87 @@ edit("footer-commit", "the offset of the COMMIT", "FOOTER",
      lambda c: poke(8, c[8] ^ 16)(c))
 edit("footer-count", "the number of frames", "FOOTER",
      lambda c: poke(16, c[16] ^ 1)(c))
+edit("footer-index-bytes", "the size of the INDEX", "FOOTER",
+     lambda c: poke(24, c[24] ^ 16)(c))
+edit("footer-commit-bytes", "the size of the COMMIT", "FOOTER",
+     lambda c: poke(28, c[28] ^ 16)(c))
 
 edit("footer-decoded-bytes", "decoded_bytes of 0", "FOOTER",
      {"decoded_bytes": 0})
+
+
+def listed(name, text, steps=lambda w: w.list(), edits=None):
+    """Three segments of two chunks each; steps: called behind the last."""
+    @vector("list-" + name, text)
+    def _():
+        w = Writer(edits=edits)
+        w.geometry([], [(0, 0, "")], [tensor(0, KEY, U8, 1, 2),
+                                      tensor(0, VALUE, U8, 1, 2)])
+        for _ in range(3):
+            w.segment(0, 2)
+            w.chunk(0, RAW)
+            w.chunk(1, RAW)
+            w.commit()
+        steps(w)
+        w.close()
+        return bytes(w.out)
+
+
+def drop_last(n):
+    """Without the last n entries, which have 9 bytes each here."""
+    return lambda content: poke(0, content[0] - n)(content)[:-9 * n]
+
+
+def in_segment(w):
+    w.segment(0, 2)
+    w.chunk(0, RAW)
+    w.list()
+    w.chunk(1, RAW)
+    w.commit()
+
+
+def of_part(w):
+    w.segment(0, 2)
+    w.chunk(0, RAW)
+    w.index()
+    w.chunk(1, RAW)
+    w.commit()
+    w.list()
+
+
+def twice(w):
+    chunks = [e for e in w.pending if e[0] == 7]
+    w.list()
+    w.pending = sorted(w.pending + chunks, key=lambda e: e[1])
+
+
+def unlisted(w):
+    w.list()
+    w.pending.pop()
+
+
+listed("in-segment", "a LIST in a segment", in_segment)
+listed("empty", "two LIST frames, and no chunk between them",
+       lambda w: (w.list(), w.list()))
+listed("missing", "the last chunk is not in the LIST",
+       edits={("LIST", 0): drop_last(1)})
+listed("segment", "the chunks of the last segment are not in the LIST",
+       edits={("LIST", 0): drop_last(2)})
+listed("tensor", "another tensor in an entry", edits={
+    ("LIST", 0): lambda c: poke(5, 1)(c)})
+listed("bytes", "another size in an entry", edits={
+    ("LIST", 0): lambda c: poke(4, c[4] + 1)(c)})
+listed("type", "an entry that is not of a CHUNK", edits={
+    ("LIST", 0): lambda c: poke(1, 4)(c)})
+listed("part", "a LIST of the second chunk of a segment, of which an INDEX "
+       "has the first", of_part)
+listed("twice", "an INDEX has the chunks of a LIST, too", twice)
+listed("unlisted", "an INDEX has neither a LIST nor its chunks", unlisted)
+listed("number", "another number of entries in the entry of the LIST", edits={
+    ("INDEX", 0): lambda c: poke(-6, 5)(c)})
+listed("extra", "bytes behind the entries of a LIST",
+       edits={("LIST", 0): lambda c: c + bytes(1)})
+listed("critical", "a LIST that is critical", edits={("LIST", 0): {"flags": 1}})
 
 
 @vector("footer-unlisted", "a FOOTER without an INDEX before it")

@@ -55,8 +55,9 @@ VERIFIER = {
         r"linear-repeat", r"klt-below-repeat",
         r"state-(offset|sequence|of-reference|of-repeat|repeated)",
     ],
-    "V6": [     # COMMIT, INDEX and FOOTER
-        r"commit-(?!flags).*", r"(index|footer)-.*", r"(short|long)-(commit|index|footer)",
+    "V6": [     # COMMIT, INDEX, LIST and FOOTER
+        r"commit-(?!flags).*", r"(index|list|footer)-.*",
+        r"(short|long)-(commit|index|footer)",
         r"chain-index(-none)?", r"storeref-(rewind-)?index",
         r"storeref-rewind-commit",
     ],

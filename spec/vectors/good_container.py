@@ -309,6 +309,67 @@ def _():
     return w
 
 
+def listed_segments(w, n):
+    for part in range(n):
+        w.segment(0, 2)
+        w.chunk(0, [part, 2, 3, 4])
+        w.commit((w.sequence, 0, "turn"))
+
+
+@vector("lists", "a LIST of two segments and one of one, which is packed; a "
+        "segment whose chunk the INDEX has")
+def _():
+    w = one_tensor(I8, 1, 2)
+    listed_segments(w, 2)
+    w.list()
+    listed_segments(w, 1)
+    w.list(method=1)
+    listed_segments(w, 1)
+    w.close()
+    return w
+
+
+@vector("lists-follow", "INDEX frames that repeat the entries of the one "
+        "before: of LIST and of CHUNK frames; the last follows the first")
+def _():
+    w = one_tensor(I8, 1, 2)
+    listed_segments(w, 1)
+    w.list()
+    listed_segments(w, 1)
+    w.close()
+    listed_segments(w, 2)
+    w.list()
+    w.commit()
+    w.index(follows=0)
+    w.footer()
+    listed_segments(w, 1)
+    w.commit()
+    w.index(follows=2)
+    w.footer()
+    return w
+
+
+@vector("lists-tracks", "a LIST behind segments of two tracks, one of which "
+        "has no tensor, and a tensor in two chunks")
+def _():
+    w = Writer()
+    w.geometry([], [(0, 0, ""), (0, 0, "none")],
+               [tensor(0, KEY, I8, 2, 1), tensor(0, VALUE, I8, 1, 2)])
+    for part in range(2):
+        w.segment(1, 2)
+        w.commit()
+        w.segment(0, 1)
+        w.chunk(0, [part], first=0, heads=1)
+        w.chunk(0, [3], first=1, heads=1)
+        w.chunk(1, [4, 5])
+        w.commit()
+    w.segment(1, 1)
+    w.commit()
+    w.list()
+    w.close()
+    return w
+
+
 @vector("skipped", "frames to skip: private use and reserved types, not "
         "critical; compatible feature bits; a later minor version")
 def _():

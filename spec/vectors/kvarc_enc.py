@@ -23,7 +23,7 @@ KEY, VALUE = 0, 1
 NAMES = {1: "GEOMETRY", 2: "IDENTITY", 3: "RESTORE", 4: "BLOB", 5: "PARAMS",
          6: "SEGMENT", 7: "CHUNK", 8: "COMMIT", 9: "INDEX", 10: "FOOTER",
          11: "PREDICTOR", 12: "PROFILE", 13: "PARITY", 14: "ENCRYPTED",
-         15: "STOREREF", 16: "KEY", 17: "PAD"}
+         15: "STOREREF", 16: "KEY", 17: "PAD", 18: "LIST"}
 TYPE = {name: number for number, name in NAMES.items()}
 CRITICAL = {1, 5, 6, 7, 8, 11, 14, 15}
 # Frames without a packing method; those that are never encrypted.
@@ -116,7 +116,7 @@ class Writer:
             "<Q", h64(head) ^ fields["check"]))
         self.sequence, self.counts = 0, {}
         self.frames = []            # (name, offset, end)
-        self.pending, self.last_index, self.last_commit = [], 0, 0
+        self.pending, self.indexes, self.commits = [], [], []
         self.tokens, self.digests, self.entries = [], [], {}
         self.states = {}            # what is expected as of checkpoints
         self.geometry_parts = ([], [], [])
@@ -175,7 +175,8 @@ class Writer:
         self.out += header + body + check
         self.frames.append((name, at, len(self.out)))
         if kind not in (9, 10):
-            self.pending.append((kind, at, self.sequence, entry))
+            self.pending.append((kind, at, self.sequence, len(self.out),
+                                 entry))
         self.sequence += 1
         return self.sequence - 1
 
@@ -368,7 +369,6 @@ class Writer:
 
     def commit(self, checkpoint=None):
         """checkpoint: number, time, label."""
-        self.last_commit = len(self.out)
         content = struct.pack("<QQ", self.sequence, len(self.out)) \
             + varint(len(self.tokens)) \
             + b"".join(varint(t) for t in self.tokens) + b"\0"
@@ -380,24 +380,48 @@ class Writer:
         if number:
             self.states[number] = self.expected()
             self.set_closed = True
-        return self.frame("COMMIT", content, entry=varint(number))
+        sequence = self.frame("COMMIT", content, entry=varint(number))
+        self.commits.append(self.frames[-1][1:])
+        return sequence
 
-    def index(self, method=0):
-        content = struct.pack("<Q", self.last_index) \
-            + varint(len(self.pending))
-        offset = sequence = 0
-        for kind, at, number, entry in self.pending:
+    @staticmethod
+    def entries_of(frames):
+        """9.2: n and the entries."""
+        content, before, sequence = varint(len(frames)), 0, 0
+        for kind, at, number, end, entry in frames:
             content += bytes([kind if kind < 256 else 0])
-            content += varint((at - offset) // 16) + varint(number - sequence)
-            content += entry
-            offset, sequence = at, number
-        self.last_index = len(self.out)
-        self.pending = []
-        return self.frame("INDEX", content, method=method)
+            content += varint((at - before) // 16) + varint(number - sequence)
+            content += varint((end - at) // 16) + entry
+            before, sequence = end, number
+        return content
+
+    def index(self, method=0, follows=1):
+        """follows: the last INDEX but how many, from 1 on; 0: none."""
+        old = self.indexes[-follows:] if follows else []
+        before = old[0] if old else (0, 0, [])
+        listed = [e for _, _, part in old[1:] for e in part] + self.pending \
+            if follows else [e for _, _, part in self.indexes
+                             for e in part] + self.pending
+        content = struct.pack("<QI", before[0], before[1] - before[0]) \
+            + self.entries_of(listed)
+        part, self.pending = self.pending, []
+        sequence = self.frame("INDEX", content, method=method)
+        self.indexes.append(self.frames[-1][1:] + (part,))
+        return sequence
+
+    def list(self, method=0):
+        """A LIST of the chunks since the last LIST or INDEX."""
+        chunks = [e for e in self.pending if e[0] == TYPE["CHUNK"]]
+        self.pending = [e for e in self.pending if e[0] != TYPE["CHUNK"]]
+        return self.frame("LIST", self.entries_of(chunks), method=method,
+                          entry=varint(len(chunks)))
 
     def footer(self):
+        index = self.indexes[-1][:2] if self.indexes else (0, 0)
+        commit = self.commits[-1] if self.commits else (0, 0)
         return self.frame("FOOTER", struct.pack(
-            "<QQQ", self.last_index, self.last_commit, self.sequence))
+            "<QQQII", index[0], commit[0], self.sequence,
+            index[1] - index[0], commit[1] - commit[0]))
 
     def close(self):
         self.commit()

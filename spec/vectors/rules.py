@@ -78,6 +78,7 @@ RULES = {
         "bad-footer-uncommitted good-appended",
         "bad-cut-after-chunk bad-cut-after-geometry good-open "
         "tests/cli/cases/compact.sh",
+        "bad-list-in-segment",
     ],
     "4": [
         "good-scales bad-belongs-missing bad-belongs-chain "
@@ -122,6 +123,12 @@ RULES = {
         "bad-cells-params-unused "
         "unsupported-params-codec",
         "bad-index-copy-itself bad-index-copy-later good-params-copy",
+    ],
+    "9.2": [
+        "bad-list-part bad-list-missing bad-list-segment bad-list-tensor "
+        "bad-list-empty",
+        "bad-list-twice bad-list-unlisted bad-list-number bad-index-missing "
+        "good-lists good-lists-follow good-lists-tracks good-indexes",
     ],
     "9.3": ["bad-index-previous bad-index-previous-itself good-indexes"],
     "9.4": [

@@ -30,7 +30,7 @@ def extra_frame(number, flags):
 
 
 vector("frame-critical", "a critical frame of a type not known",
-       "unsupported")(extra_frame(18, 1))
+       "unsupported")(extra_frame(0x7fff, 1))
 vector("frame-private", "a critical frame of private use", "unsupported")(
     extra_frame(0x8001, 1))
 edit("dtype", "dtype 192", "GEOMETRY", poke(G_TENSOR + 3, 192), "unsupported")

@@ -20,6 +20,7 @@
 #include "format/levels.h"
 #include "reader/reader_frames.h"
 #include "reader/reader_index.h"
+#include "reader/reader_lists.h"
 #include "reader/reader_internal.h"
 #include "reader/reader_predictors.h"
 #include "reader/reader_segments.h"
@@ -1080,11 +1081,13 @@ static kvarc_ret append_compare(kvarc_reader *r, kvarc_import *im, uint32_t trac
 	*to = (struct append_track){ .n = im->tracks[track].n };
 	if (!to->n || !kvarc_reader_tokens(r, track))
 		return KVARC_OK;
+	kvarc_ret ret = kvi_reader_list_all(r);
 	struct token_pair *t = kvi_malloc(c.alloc, sizeof *t);
 	if (!t)
 		return kvi_reader_fail(r, kvi_alloc_error(c.alloc), compare_memory);
 	pthread_mutex_init(&c.lock, NULL);
-	kvarc_ret ret = compare_track(&c, t, to);
+	if (!ret)
+		ret = compare_track(&c, t, to);
 	pthread_mutex_destroy(&c.lock);
 	kvi_free(c.alloc, t);
 	kvi_free(c.alloc, c.segments.p);

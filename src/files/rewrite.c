@@ -19,6 +19,7 @@
 #include "reader/reader_errors.h"
 #include "reader/reader_frames.h"
 #include "reader/reader_index.h"
+#include "reader/reader_lists.h"
 #include "reader/reader_internal.h"
 #include "reader/reader_open.h"
 #include "reader/reader_params.h"
@@ -278,8 +279,11 @@ static kvarc_ret copy_open(struct segment_copy **out, kvarc_reader *r, kvarc_wri
 		                    .to_track = to_track,
 		                    .to = to };
 	kvi_out_init(&c->content, alloc);
+	ret = kvi_reader_list_all(r);
 	c->copied = kvi_calloc(alloc, c->index->chunks.n + 1, sizeof *c->copied);
-	if (!c->copied || kvi_order_make(&c->order, alloc, kvarc_reader_geometry(r)))
+	if (ret)
+		ret = kvi_reader_set_error(r, ret);
+	else if (!c->copied || kvi_order_make(&c->order, alloc, kvarc_reader_geometry(r)))
 		ret = kvi_fail_alloc(kvi_reader_error(r), alloc);
 	else if (c->terms.verifies)
 		ret = kvi_reader_open_again(r, 0, &c->again);

@@ -57,6 +57,8 @@ void kvi_footer_write(uint8_t out[KVI_FOOTER_BYTES], const struct kvi_footer *fo
 	kvi_store64(out, footer->index);
 	kvi_store64(out + 8, footer->commit);
 	kvi_store64(out + 16, footer->frames);
+	kvi_store32(out + 24, footer->index_bytes);
+	kvi_store32(out + 28, footer->commit_bytes);
 }
 
 bool kvi_footer_parse(struct kvi_footer *footer, const uint8_t *payload, size_t bytes)
@@ -66,5 +68,7 @@ bool kvi_footer_parse(struct kvi_footer *footer, const uint8_t *payload, size_t 
 	footer->index = kvi_load64(payload);
 	footer->commit = kvi_load64(payload + 8);
 	footer->frames = kvi_load64(payload + 16);
+	footer->index_bytes = kvi_load32(payload + 24);
+	footer->commit_bytes = kvi_load32(payload + 28);
 	return true;
 }

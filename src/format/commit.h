@@ -33,12 +33,13 @@ bool kvi_commit_parse(struct kvi_commit *commit, uint64_t *tokens, size_t n_trac
                       const uint8_t *payload, size_t bytes);
 
 /* Sizes of a FOOTER payload, and of its whole frame. */
-enum { KVI_FOOTER_BYTES = 24, KVI_FOOTER_FRAME_BYTES = 80 };
+enum { KVI_FOOTER_BYTES = 32, KVI_FOOTER_FRAME_BYTES = 80 };
 
 /* A FOOTER payload. */
 struct kvi_footer {
-	uint64_t index, commit; /* offsets */
-	uint64_t frames;        /* frames before this one */
+	uint64_t index, commit;             /* offsets */
+	uint64_t frames;                    /* frames before this one */
+	uint32_t index_bytes, commit_bytes; /* sizes of the frames */
 };
 
 /* Writes a FOOTER payload. */

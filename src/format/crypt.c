@@ -392,7 +392,7 @@ kvarc_ret kvi_crypt_frame(struct kvi_crypt *crypt, struct kvi_frame *frame, cons
 	if (type == KVI_FRAME_KEY)
 		return key_frame(crypt, frame, error);
 	/* Rule R12.2. */
-	if (type < KVI_FRAME_PARITY ? type != KVI_FRAME_FOOTER : type == KVI_FRAME_STOREREF)
+	if (kvi_frame_known(type) && type != KVI_FRAME_FOOTER)
 		return bad(frame, error, "it is not encrypted, in a file whose frames are");
 	return KVARC_OK;
 }

@@ -14,7 +14,7 @@ static const struct {
 	[KVI_FRAME_CHUNK] = { "CHUNK", true },         [KVI_FRAME_COMMIT] = { "COMMIT", true },
 	[KVI_FRAME_INDEX] = { "INDEX", false },        [KVI_FRAME_FOOTER] = { "FOOTER", false },
 	[KVI_FRAME_PREDICTOR] = { "PREDICTOR", true }, [KVI_FRAME_PROFILE] = { "PROFILE", false },
-	[KVI_FRAME_STOREREF] = { "STOREREF", true },
+	[KVI_FRAME_STOREREF] = { "STOREREF", true },   [KVI_FRAME_LIST] = { "LIST", false },
 };
 
 uint64_t kvi_frame_sync(const uint8_t file_id[16])
@@ -32,7 +32,7 @@ bool kvi_frame_known(uint16_t type)
 
 bool kvi_frame_counts(uint16_t type)
 {
-	return kvi_frame_known(type) && type != KVI_FRAME_INDEX;
+	return kvi_frame_known(type) && type != KVI_FRAME_INDEX && type != KVI_FRAME_LIST;
 }
 
 const char *kvi_frame_name(uint16_t type)

@@ -29,7 +29,8 @@ enum {
 	KVI_FRAME_ENCRYPTED = 14,
 	KVI_FRAME_STOREREF = 15,
 	KVI_FRAME_KEY = 16,
-	KVI_FRAME_PAD = 17 /* skipped; does not count */
+	KVI_FRAME_PAD = 17, /* skipped; does not count */
+	KVI_FRAME_LIST = 18 /* entries of CHUNK frames; does not count */
 };
 /* Sizes of a frame header, of the front of a payload, which is hashed with the header, and of the
  * check behind a payload; the critical flag, alignment. */
@@ -77,7 +78,8 @@ bool kvi_frame_head_parse(struct kvi_frame_head *head, const uint8_t in[KVI_FRAM
 kvarc_ret kvi_frame_head_check(const struct kvi_frame_head *head);
 /* True for types that version 1.0 gives a meaning. */
 bool kvi_frame_known(uint16_t type);
-/* True for types that count for the order of frames (spec 3.4): not for INDEX and unknown ones. */
+/* True for types that count for the order of frames (spec 3.4): not for INDEX, LIST and unknown
+ * ones. */
 bool kvi_frame_counts(uint16_t type);
 /* "CHUNK"; "unknown" for others. */
 const char *kvi_frame_name(uint16_t type);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* frame_index.c - parses and writes INDEX content (spec 9.2) */
+/* frame_index.c - parses and writes content of INDEX and LIST frames (spec 9.2) */
 #include "frame_index.h"
 
 #include "frame.h"
 #include "segment.h"
+#include "superblock.h"
 
 enum { FLAG_CHAIN = 1, CHAIN_BYTES = 16 };
 
@@ -20,9 +21,10 @@ void kvi_index_put(struct kvi_out *out, struct kvi_index_delta *delta,
                    const struct kvi_index_entry *entry)
 {
 	kvi_put8(out, entry->type);
-	kvi_put_varint(out, (entry->offset - delta->offset) / KVI_FRAME_ALIGN);
+	kvi_put_varint(out, (entry->offset - delta->end) / KVI_FRAME_ALIGN);
 	kvi_put_varint(out, entry->sequence - delta->sequence);
-	delta->offset = entry->offset;
+	kvi_put_varint(out, entry->bytes / KVI_FRAME_ALIGN);
+	delta->end = entry->offset + entry->bytes;
 	delta->sequence = entry->sequence;
 	switch (entry->type) {
 	case KVI_FRAME_CHUNK:
@@ -46,6 +48,9 @@ void kvi_index_put(struct kvi_out *out, struct kvi_index_delta *delta,
 	case KVI_FRAME_COMMIT:
 		kvi_put_varint(out, entry->number);
 		break;
+	case KVI_FRAME_LIST:
+		kvi_put_varint(out, entry->n);
+		break;
 	case KVI_FRAME_PARAMS:
 		kvi_put_varint(out, entry->tensor);
 		kvi_put_varint(out, entry->head);
@@ -58,13 +63,31 @@ void kvi_index_put(struct kvi_out *out, struct kvi_index_delta *delta,
 	}
 }
 
+void kvi_index_put_head(struct kvi_out *out, uint64_t previous, uint32_t bytes, uint64_t n)
+{
+	kvi_put64(out, previous);
+	kvi_put32(out, bytes);
+	kvi_put_varint(out, n);
+}
+
+/* An entry takes this many bytes at least. */
+enum { ENTRY_BYTES = 4 };
+
 bool kvi_index_begin(struct kvi_index_reader *r, const uint8_t *content, size_t bytes)
 {
 	*r = (struct kvi_index_reader){ .in = kvi_in_make(content, bytes) };
 	r->previous = kvi_get64(&r->in);
-	/* An entry takes at least three bytes. */
-	r->left = kvi_get_varint(&r->in, bytes / 3);
-	return !r->in.bad && r->previous % KVI_FRAME_ALIGN == 0;
+	r->previous_bytes = kvi_get32(&r->in);
+	r->left = kvi_get_varint(&r->in, bytes / ENTRY_BYTES);
+	return !r->in.bad && r->previous % KVI_FRAME_ALIGN == 0 &&
+	       r->previous_bytes % KVI_FRAME_ALIGN == 0 && !r->previous == !r->previous_bytes;
+}
+
+bool kvi_list_begin(struct kvi_index_reader *r, const uint8_t *content, size_t bytes)
+{
+	*r = (struct kvi_index_reader){ .in = kvi_in_make(content, bytes), .chunks = true };
+	r->left = kvi_get_varint(&r->in, bytes / ENTRY_BYTES);
+	return !r->in.bad && r->left;
 }
 
 static void get_tensor(struct kvi_in *in, struct kvi_index_entry *entry)
@@ -111,6 +134,11 @@ static void get_fields(struct kvi_in *in, struct kvi_index_entry *entry)
 	case KVI_FRAME_COMMIT:
 		entry->number = kvi_get_varint(in, KVI_NUMBER_MAX);
 		break;
+	case KVI_FRAME_LIST:
+		entry->n = (uint32_t)kvi_get_varint(in, UINT32_MAX);
+		if (entry->n == 0)
+			in->bad = true;
+		break;
 	case KVI_FRAME_PARAMS:
 		get_tensor(in, entry);
 		entry->codec = kvi_get8(in);
@@ -127,21 +155,24 @@ bool kvi_index_next(struct kvi_index_reader *r, struct kvi_index_entry *entry)
 {
 	if (r->left == 0 || r->in.bad)
 		return false;
-	bool first = r->d.offset == 0;
+	bool first = r->d.end == 0;
 	*entry = (struct kvi_index_entry){ .type = kvi_get8(&r->in) };
 	uint64_t step = kvi_get_varint(&r->in, KVI_NUMBER_MAX / KVI_FRAME_ALIGN);
 	uint64_t count = kvi_get_varint(&r->in, KVI_NUMBER_MAX);
-	entry->offset = r->d.offset + step * KVI_FRAME_ALIGN;
+	uint64_t size = kvi_get_varint(&r->in, kvi_frame_bytes(KVI_FRAME_MAX) / KVI_FRAME_ALIGN);
+	entry->offset = r->d.end + step * KVI_FRAME_ALIGN;
 	entry->sequence = r->d.sequence + count;
+	entry->bytes = (uint32_t)(size * KVI_FRAME_ALIGN);
 	/* Ascending, never the frames that are not listed. */
-	if (step == 0 || (count == 0 && !first) || entry->offset > KVI_NUMBER_MAX ||
+	if (entry->bytes < kvi_frame_bytes(0) || entry->offset < KVI_SUPERBLOCK_BYTES ||
+	    (count == 0 && !first) || entry->offset > KVI_NUMBER_MAX - entry->bytes ||
 	    entry->sequence > KVI_NUMBER_MAX || entry->type == KVI_FRAME_INDEX ||
-	    entry->type == KVI_FRAME_FOOTER)
+	    entry->type == KVI_FRAME_FOOTER || (r->chunks && entry->type != KVI_FRAME_CHUNK))
 		r->in.bad = true;
 	get_fields(&r->in, entry);
 	if (r->in.bad)
 		return false;
-	r->d.offset = entry->offset;
+	r->d.end = entry->offset + entry->bytes;
 	r->d.sequence = entry->sequence;
 	r->left--;
 	return true;
@@ -151,4 +182,59 @@ bool kvi_index_end(const struct kvi_index_reader *r)
 {
 	struct kvi_in extensions = r->in;
 	return r->left == 0 && kvi_get_extensions(&extensions);
+}
+
+/* ==== Entries that no INDEX has yet ==== */
+
+void kvi_pending_init(struct kvi_pending_entries *to, const struct kvi_alloc *alloc)
+{
+	*to = (struct kvi_pending_entries){ .n = 0 };
+	kvi_out_init(&to->entries, alloc);
+}
+
+bool kvi_pending_add(struct kvi_pending_entries *to, const struct kvi_index_entry *entry)
+{
+	kvi_index_put(&to->entries, &to->delta, entry);
+	to->n++;
+	to->chunks += entry->type == KVI_FRAME_CHUNK;
+	return !to->entries.failed;
+}
+
+bool kvi_pending_copy(struct kvi_pending_entries *to, const struct kvi_pending_entries *from)
+{
+	const struct kvi_out entries = to->entries;
+	*to = *from;
+	to->entries = entries;
+	to->entries.n = 0;
+	kvi_put_bytes(&to->entries, from->entries.p, from->entries.n);
+	return !to->entries.failed;
+}
+
+bool kvi_pending_take_chunks(struct kvi_pending_entries *from, struct kvi_out *list)
+{
+	struct kvi_index_reader r = { .in = kvi_in_make(from->entries.p, from->entries.n),
+		                      .left = from->n };
+	struct kvi_index_delta delta = { 0, 0 };
+	struct kvi_index_entry e;
+	struct kvi_pending_entries rest;
+	kvi_pending_init(&rest, from->entries.alloc);
+	rest.restated = from->restated;
+	kvi_put_varint(list, from->chunks);
+	for (uint64_t i = 0; kvi_index_next(&r, &e); i++) {
+		if (e.type == KVI_FRAME_CHUNK && i >= from->restated)
+			kvi_index_put(list, &delta, &e);
+		else
+			kvi_pending_add(&rest, &e);
+	}
+	rest.chunks = 0;
+	kvi_out_free(&from->entries);
+	*from = rest;
+	return !rest.entries.failed && !list->failed;
+}
+
+void kvi_pending_clear(struct kvi_pending_entries *entries)
+{
+	const struct kvi_out out = entries->entries;
+	*entries = (struct kvi_pending_entries){ .entries = out };
+	entries->entries.n = 0;
 }

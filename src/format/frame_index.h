@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* frame_index.h - INDEX content, entry by entry (spec 9.2) */
+/* frame_index.h - content of INDEX and LIST frames, entry by entry (spec 9.2) */
 #ifndef KVI_FRAME_INDEX_H
 #define KVI_FRAME_INDEX_H
 
@@ -10,15 +10,17 @@
 #include "util/bytes.h"
 #include "util/hash.h"
 
-/* A writer emits an INDEX before it holds more entries than this. */
-enum { KVI_INDEX_ENTRIES = 65536 };
+/* Entries that a writer lists at a time: the COMMIT at which there are so many is followed by an
+ * INDEX, and by a LIST where there are so many CHUNK frames. */
+enum { KVI_INDEX_ENTRIES = 65536, KVI_LIST_ENTRIES = 16384 };
 
-/* The entry of a frame in an INDEX. Comments name the frame types that a member is for. */
+/* The entry of a frame in an INDEX or LIST. Comments name the frame types that a member is for. */
 struct kvi_index_entry {
 	uint8_t type;    /* frame type; 0 for types above 255 */
 	uint8_t codec;   /* PARAMS */
 	uint32_t tensor; /* CHUNK, PARAMS; SEGMENT, STOREREF: track */
-	uint32_t n;      /* SEGMENT; STOREREF: of all its segments */
+	uint32_t n;      /* SEGMENT; STOREREF: of all its segments; LIST: its entries */
+	uint32_t bytes;  /* the whole frame */
 	uint16_t head, heads;
 	uint64_t offset, sequence;
 	uint64_t segment; /* CHUNK: sequence of its SEGMENT; SEGMENT, STOREREF: t0 */
@@ -29,25 +31,53 @@ struct kvi_index_entry {
 	struct kvi_h128 chain;
 };
 
-/* Offset and sequence of the entry before, both 0 at the start. */
+/* Where the frame of the entry before ends, and its sequence number; both 0 at the start. */
 struct kvi_index_delta {
-	uint64_t offset, sequence;
+	uint64_t end, sequence;
 };
 
 /* Appends one entry; entries come in ascending order. */
 void kvi_index_put(struct kvi_out *out, struct kvi_index_delta *delta,
                    const struct kvi_index_entry *entry);
 
+/* Entries that no INDEX has yet. */
+struct kvi_pending_entries {
+	struct kvi_out entries;
+	struct kvi_index_delta delta;
+	uint64_t n;
+	uint64_t chunks;   /* entries of CHUNK frames among them that a LIST may take */
+	uint64_t restated; /* the first ones, which an earlier INDEX has, too */
+};
+
+/* Starts without entries. kvi_out_free(&to->entries) frees them. */
+void kvi_pending_init(struct kvi_pending_entries *to, const struct kvi_alloc *alloc);
+/* Adds the entry of a frame. False: out of memory. */
+bool kvi_pending_add(struct kvi_pending_entries *to, const struct kvi_index_entry *entry);
+/* Copies all entries. False: out of memory. */
+bool kvi_pending_copy(struct kvi_pending_entries *to, const struct kvi_pending_entries *from);
+/* Moves the entries of the `chunks` into the content of a LIST. False: out of memory. */
+bool kvi_pending_take_chunks(struct kvi_pending_entries *from, struct kvi_out *list);
+/* Forgets all entries. */
+void kvi_pending_clear(struct kvi_pending_entries *entries);
+
+/* Appends what an INDEX has before its n entries; previous, bytes: offset and size of the INDEX
+ * frame before, 0: none. */
+void kvi_index_put_head(struct kvi_out *out, uint64_t previous, uint32_t bytes, uint64_t n);
+
 /* Walks a content. */
 struct kvi_index_reader {
 	struct kvi_in in;
 	struct kvi_index_delta d;
-	uint64_t previous; /* offset of the INDEX frame before, 0: none */
+	uint64_t previous;       /* offset of the INDEX frame before, 0: none */
+	uint32_t previous_bytes; /* its size */
+	bool chunks;             /* LIST: all entries are of CHUNK frames */
 	uint64_t left;
 };
 
 /* Starts to read an INDEX content, which must stay in memory. False: it is not valid. */
 bool kvi_index_begin(struct kvi_index_reader *r, const uint8_t *content, size_t bytes);
+/* As kvi_index_begin, for a LIST. */
+bool kvi_list_begin(struct kvi_index_reader *r, const uint8_t *content, size_t bytes);
 /* True: *entry is the next entry. False: the end, or damage; kvi_index_end says which. */
 bool kvi_index_next(struct kvi_index_reader *r, struct kvi_index_entry *entry);
 /* True when everything was read and nothing was wrong. */

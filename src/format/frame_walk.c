@@ -31,6 +31,7 @@ void kvi_walk_free(struct kvi_walk *w)
 	kvi_free(alloc, w->commit.tokens);
 	kvi_free(alloc, w->commit.stated);
 	kvi_free(alloc, w->segment.stored.p);
+	kvi_free(alloc, w->listing.passed.p);
 	*w = (struct kvi_walk){ 0 };
 }
 
@@ -52,9 +53,9 @@ static bool is_packed(uint16_t type)
 	       kvi_frame_known(type);
 }
 
-/* Adds an INDEX entry. The number of the frame that a PARAMS frame copies is left out: it is not
- * known when the frame passes. */
-static void list(struct kvi_walk_listing *listing, const struct kvi_index_entry *entry)
+/* Adds an entry. The number of the frame that a PARAMS frame copies is left out: it is not known
+ * when the frame passes. */
+static void list(struct kvi_walk_entries *to, const struct kvi_index_entry *entry)
 {
 	uint8_t b[75];
 	b[0] = entry->type;
@@ -67,12 +68,33 @@ static void list(struct kvi_walk_listing *listing, const struct kvi_index_entry 
 	kvi_store64(b + 22, entry->sequence);
 	kvi_store64(b + 30, entry->segment);
 	kvi_store64(b + 38, entry->type == KVI_FRAME_PARAMS ? 0 : entry->params);
-	kvi_store32(b + 46, 0);
+	kvi_store32(b + 46, entry->bytes);
 	b[50] = entry->has_chain;
 	kvi_store_h128(b + 51, entry->chain);
 	kvi_store64(b + 67, entry->number);
-	listing->hash = kvi_h128_fold(listing->hash, b, sizeof b);
-	listing->n++;
+	const struct kvi_h128 hash = kvi_h128(b, sizeof b);
+	to->n++;
+	to->lo += hash.lo;
+	to->hi += hash.hi;
+}
+
+/* Takes entries off. */
+static struct kvi_walk_entries without(struct kvi_walk_entries all,
+                                       const struct kvi_walk_entries *entries)
+{
+	return (struct kvi_walk_entries){ all.n - entries->n, all.lo - entries->lo,
+		                          all.hi - entries->hi };
+}
+
+static bool same(const struct kvi_walk_entries *a, const struct kvi_walk_entries *b)
+{
+	return a->n == b->n && a->lo == b->lo && a->hi == b->hi;
+}
+
+const struct kvi_walk_index *kvi_walk_last_index(const struct kvi_walk *w)
+{
+	const struct kvi_list *l = &w->listing.passed;
+	return l->n ? KVI_LIST(struct kvi_walk_index, *l, l->n - 1) : NULL;
 }
 
 static kvarc_ret on_params(struct kvi_walk_frame *current, const kvarc_geometry *geometry,
@@ -285,22 +307,69 @@ static kvarc_ret on_commit(struct kvi_walk_frame *current, struct kvi_walk_segme
 	return KVARC_OK;
 }
 
-static kvarc_ret on_index(const struct kvi_walk_frame *current, struct kvi_walk_listing *listing,
-                          kvarc_error *error)
+/* The entries of a LIST or INDEX. False: its fields are not valid. */
+static bool all_entries(struct kvi_index_reader *r, struct kvi_walk_entries *entries)
+{
+	struct kvi_index_entry entry;
+	*entries = (struct kvi_walk_entries){ 0 };
+	while (kvi_index_next(r, &entry))
+		list(entries, &entry);
+	return kvi_index_end(r);
+}
+
+static kvarc_ret on_list(struct kvi_walk_frame *current, struct kvi_walk_listing *listing,
+                         bool in_segment, kvarc_error *error)
 {
 	struct kvi_index_reader r;
-	struct kvi_index_entry entry;
-	struct kvi_walk_listing listed = { 0 };
-	if (!kvi_index_begin(&r, current->content, current->content_bytes))
+	struct kvi_walk_entries listed;
+	if (in_segment)
+		return kvi_frame_bad(&current->frame, error, "it stands in a segment");
+	if (!kvi_list_begin(&r, current->content, current->content_bytes) ||
+	    !all_entries(&r, &listed))
 		return kvi_frame_bad(&current->frame, error, "its fields");
-	while (kvi_index_next(&r, &entry))
-		list(&listed, &entry);
-	if (!kvi_index_end(&r) || r.previous != listing->previous)
+	if (!listing->whole || !same(&listed, &listing->chunks))
+		return kvi_frame_bad(&current->frame, error,
+		                     "it does not list the chunks before it");
+	current->entry.n = (uint32_t)listed.n;
+	listing->all = without(listing->all, &listed);
+	listing->chunks = (struct kvi_walk_entries){ 0 };
+	return KVARC_OK;
+}
+
+/* The entries that an INDEX must have. False: the one that it names has not passed. */
+static bool behind(const struct kvi_walk_listing *listing, const struct kvi_index_reader *index,
+                   struct kvi_walk_entries *entries)
+{
+	*entries = listing->all;
+	if (!index->previous)
+		return true;
+	const size_t i = kvi_list_search(&listing->passed, sizeof(struct kvi_walk_index),
+	                                 offsetof(struct kvi_walk_index, offset), index->previous);
+	const struct kvi_walk_index *x = KVI_LIST(struct kvi_walk_index, listing->passed, i);
+	if (i == listing->passed.n || x->offset != index->previous ||
+	    x->bytes != index->previous_bytes)
+		return false;
+	*entries = without(listing->all, &x->before);
+	return true;
+}
+
+static kvarc_ret on_index(const struct kvi_walk_frame *current, struct kvi_walk_listing *listing,
+                          const struct kvi_alloc *alloc, kvarc_error *error)
+{
+	struct kvi_index_reader r;
+	struct kvi_walk_entries listed, due;
+	if (!kvi_index_begin(&r, current->content, current->content_bytes) ||
+	    !behind(listing, &r, &due) || !all_entries(&r, &listed))
 		return kvi_frame_bad(&current->frame, error, "its fields");
-	if (listed.n != listing->n || !kvi_h128_equal(listed.hash, listing->hash))
+	if (!same(&listed, &due))
 		return kvi_frame_bad(&current->frame, error,
 		                     "it does not list the frames before it");
-	*listing = (struct kvi_walk_listing){ .previous = current->frame.offset };
+	struct kvi_walk_index *x = kvi_list_add(&listing->passed, alloc, sizeof *x);
+	if (!x)
+		return kvi_fail_alloc(error, alloc);
+	*x = (struct kvi_walk_index){ current->frame.offset, (uint32_t)current->frame.bytes,
+		                      listing->all };
+	listing->chunks = (struct kvi_walk_entries){ 0 };
 	return KVARC_OK;
 }
 
@@ -314,10 +383,13 @@ static kvarc_ret on_footer(const struct kvi_walk *w, kvarc_error *error)
 {
 	const struct kvi_walk_frame *current = &w->current;
 	struct kvi_footer f;
+	const struct kvi_walk_index *last = kvi_walk_last_index(w);
 	if (!kvi_footer_parse(&f, current->content, current->content_bytes))
 		return kvi_frame_bad(&current->frame, error, "its size");
-	if (!ends(w->last_type) || w->listing.n || f.index != w->listing.previous ||
-	    f.commit != w->commit.offset || f.frames != w->sequence)
+	if (!ends(w->last_type) || !last || !same(&w->listing.all, &last->before) ||
+	    f.index != last->offset || f.index_bytes != last->bytes ||
+	    f.commit != w->commit.offset || f.commit_bytes != w->commit.end - w->commit.offset ||
+	    f.frames != w->sequence)
 		return kvi_frame_bad(&current->frame, error, "it does not fit the frames before");
 	return KVARC_OK;
 }
@@ -360,8 +432,10 @@ static kvarc_ret interpret(struct kvi_walk *w, kvarc_error *error)
 		return on_profile(current, &w->predictor, error);
 	case KVI_FRAME_COMMIT:
 		return on_commit(current, &w->segment, &w->commit, w->geometry->n_tracks, error);
+	case KVI_FRAME_LIST:
+		return on_list(current, &w->listing, w->segment.open, error);
 	case KVI_FRAME_INDEX:
-		return on_index(current, &w->listing, error);
+		return on_index(current, &w->listing, w->in.alloc, error);
 	case KVI_FRAME_FOOTER:
 		return on_footer(w, error);
 	default:
@@ -408,6 +482,16 @@ static kvarc_ret read_frame(struct kvi_walk *w, kvarc_error *error)
 	return kvi_frame_read(&w->in, w->offset, &current->buffer, f, error);
 }
 
+/* A LIST may have the current CHUNK. */
+static void list_chunk(struct kvi_walk *w)
+{
+	struct kvi_walk_listing *l = &w->listing;
+	if (!l->chunks.n)
+		l->whole = w->current.chunk.head == 0 &&
+		           w->current.order_index == w->order->first[w->segment.track];
+	list(&l->chunks, &w->current.entry);
+}
+
 kvarc_ret kvi_walk_next(struct kvi_walk *w, kvarc_error *error)
 {
 	struct kvi_walk_frame *current = &w->current;
@@ -426,7 +510,8 @@ kvarc_ret kvi_walk_next(struct kvi_walk *w, kvarc_error *error)
 		return kvi_frame_bad(f, error, "the first frame must be GEOMETRY");
 	current->entry = (struct kvi_index_entry){ .type = type > UINT8_MAX ? 0 : (uint8_t)type,
 		                                   .offset = w->offset,
-		                                   .sequence = w->sequence };
+		                                   .sequence = w->sequence,
+		                                   .bytes = (uint32_t)f->bytes };
 	ret = get_content(w, error);
 	if (ret == KVARC_OK)
 		ret = interpret(w, error);
@@ -434,7 +519,9 @@ kvarc_ret kvi_walk_next(struct kvi_walk *w, kvarc_error *error)
 		return ret;
 	w->past_items = w->past_items || !before_items(type);
 	if (type != KVI_FRAME_INDEX && type != KVI_FRAME_FOOTER)
-		list(&w->listing, &current->entry);
+		list(&w->listing.all, &current->entry);
+	if (type == KVI_FRAME_CHUNK)
+		list_chunk(w);
 	if (kvi_frame_counts(type))
 		w->last_type = type;
 	w->offset += f->bytes;

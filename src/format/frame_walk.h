@@ -52,11 +52,25 @@ struct kvi_walk_commit {
 	uint64_t checkpoint;       /* number of the last checkpoint, 0: none */
 };
 
-/* The frames that the next INDEX of a walk must list. */
+/* Entries of frames: how many, and the sum of their hashes, so that those of a LIST can be taken
+ * off. */
+struct kvi_walk_entries {
+	uint64_t n, lo, hi;
+};
+
+/* An INDEX that has passed, and the entries of frames before it. */
+struct kvi_walk_index {
+	uint64_t offset;
+	uint32_t bytes;
+	struct kvi_walk_entries before; /* `all` of frames before it */
+};
+
+/* What the next INDEX or LIST of a walk must list. */
 struct kvi_walk_listing {
-	uint64_t previous;    /* offset of the last INDEX, 0: none */
-	struct kvi_h128 hash; /* hash of the entries */
-	uint64_t n;
+	struct kvi_list passed;         /* struct kvi_walk_index */
+	struct kvi_walk_entries all;    /* in the file, but for CHUNK frames in a LIST */
+	struct kvi_walk_entries chunks; /* CHUNK frames since the last INDEX or LIST */
+	bool whole;                     /* the first of these is the first of its segment */
 };
 
 /* A pass over the frames of a file in order, with all checks that follow from the order. */
@@ -109,6 +123,8 @@ kvarc_ret kvi_walk_first(struct kvi_walk *w, kvarc_error *error);
  */
 kvarc_ret kvi_walk_next(struct kvi_walk *w, kvarc_error *error);
 
+/* The last INDEX that has passed; NULL: none. */
+const struct kvi_walk_index *kvi_walk_last_index(const struct kvi_walk *w);
 /* DATA with a text for a file that ends here without COMMIT or FOOTER; OK when
  * it ends well. */
 kvarc_ret kvi_walk_end(const struct kvi_walk *w, kvarc_error *error);

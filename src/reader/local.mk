@@ -8,6 +8,7 @@ libkvi_la_SOURCES += \
 	src/reader/reader_ids.c src/reader/reader_ids.h \
 	src/reader/reader_index.c src/reader/reader_index.h \
 	src/reader/reader_jobs.c src/reader/reader_jobs.h \
+	src/reader/reader_lists.c src/reader/reader_lists.h \
 	src/reader/reader_load.c src/reader/reader_load.h \
 	src/reader/reader_located.c src/reader/reader_located.h \
 	src/reader/reader_losses.c src/reader/reader_losses.h \

@@ -9,6 +9,7 @@
 
 #include "reader_decode.h"
 #include "reader_frames.h"
+#include "reader_lists.h"
 #include "reader_prediction.h"
 #include "reader_segments.h"
 #include "reader_state.h"
@@ -539,8 +540,8 @@ static kvarc_ret go_to(kvarc_reader *r, struct kvi_repeated *repeated,
 {
 	kvarc_ret ret = KVARC_OK;
 	while (repeated->next < segment->end && ret == KVARC_OK) {
-		const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->index.chunks,
-		                                         repeated->next++);
+		const struct kvi_chunk_ref *c = &kvi_segment_chunks(&r->index,
+		                                                    segment)[repeated->next++];
 		ret = pass(r, repeated, segment, c, c->sequence == sequence, coder, error);
 		if (c->sequence == sequence)
 			return ret;
@@ -562,10 +563,12 @@ static kvarc_ret decode_linear(kvarc_reader *r, struct kvi_coder *coder,
 		return kvi_reader_bad(frame, error, "its SEGMENT is missing");
 	if (!x)
 		return kvi_fail_alloc(error, &r->alloc);
+	ret = kvi_reader_list_segment(r, s, error);
+	if (ret)
+		return ret;
 	pthread_mutex_lock(&x->lock);
 	if (!x->use || x->segment != s->sequence || x->next >= s->end ||
-	    KVI_LIST(struct kvi_chunk_ref, r->index.chunks, x->next)->sequence >
-	            frame->head.sequence)
+	    kvi_segment_chunks(&r->index, s)[x->next].sequence > frame->head.sequence)
 		ret = begin(r, x, s, header->params, error);
 	if (ret == KVARC_OK)
 		ret = go_to(r, x, s, frame->head.sequence, coder, error);

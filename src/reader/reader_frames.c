@@ -34,6 +34,13 @@ static uint64_t expected_bytes(const kvarc_reader *r, uint64_t offset, uint16_t 
 	const struct kvi_params_ref *p = type == KVI_FRAME_PARAMS
 	                                         ? kvi_index_params(&r->index, sequence)
 	                                         : NULL;
+	const size_t list =
+		type == KVI_FRAME_LIST
+			? kvi_list_search(&r->index.lists, sizeof(struct kvi_chunk_list),
+	                                  offsetof(struct kvi_chunk_list, sequence), sequence)
+			: r->index.lists.n;
+	if (list < r->index.lists.n)
+		return KVI_LIST(struct kvi_chunk_list, r->index.lists, list)->bytes;
 	if (c)
 		return c->bytes;
 	if (s)

@@ -36,14 +36,32 @@ struct kvi_segment_ref *kvi_index_segment_of(const struct kvi_reader_index *inde
 	return first ? first + segment->part : NULL;
 }
 
+/* The chunk whose member at byte `key` is `value`; list_key: of a LIST, which is larger than those
+ * of its chunks. */
+static struct kvi_chunk_ref *find_chunk(const struct kvi_reader_index *index, size_t key,
+                                        size_t list_key, uint64_t value)
+{
+	struct kvi_chunk_ref *c = find_entry(&index->chunks, sizeof *c, key, value);
+	const size_t i = kvi_list_search(&index->lists, sizeof(struct kvi_chunk_list), list_key,
+	                                 value);
+	if (c || i == index->lists.n)
+		return c;
+	struct kvi_chunk_list *x = KVI_LIST(struct kvi_chunk_list, index->lists, i);
+	const struct kvi_list list = { .p = atomic_load_explicit(&x->chunks, memory_order_acquire),
+		                       .n = (size_t)x->n };
+	return list.p ? find_entry(&list, sizeof *c, key, value) : NULL;
+}
+
 struct kvi_chunk_ref *kvi_index_chunk(const struct kvi_reader_index *index, uint64_t sequence)
 {
-	return FIND(struct kvi_chunk_ref, &index->chunks, sequence, sequence);
+	return find_chunk(index, offsetof(struct kvi_chunk_ref, sequence),
+	                  offsetof(struct kvi_chunk_list, sequence), sequence);
 }
 
 struct kvi_chunk_ref *kvi_index_chunk_at(const struct kvi_reader_index *index, uint64_t offset)
 {
-	return FIND(struct kvi_chunk_ref, &index->chunks, offset, offset);
+	return find_chunk(index, offsetof(struct kvi_chunk_ref, offset),
+	                  offsetof(struct kvi_chunk_list, offset), offset);
 }
 
 /* Segment i of the list, counted from 1. */
@@ -131,7 +149,7 @@ struct kvi_chunk_ref kvi_segment_chunk(const kvarc_reader *r, const struct kvi_s
                                        uint64_t i)
 {
 	if (!segment->stored)
-		return *KVI_LIST(struct kvi_chunk_ref, r->index.chunks, i);
+		return kvi_segment_chunks(&r->index, segment)[i];
 	const uint32_t tensor =
 		r->order.tensors[r->order.first[segment->track] + (i - segment->first)];
 	return (struct kvi_chunk_ref){ .offset = segment->offset,

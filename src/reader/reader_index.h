@@ -3,6 +3,8 @@
 #ifndef KVI_READER_INDEX_H
 #define KVI_READER_INDEX_H
 
+#include <stdatomic.h>
+
 #include "codecs/codec.h"
 #include "format/chain_value.h"
 #include "format/chunk_header.h"
@@ -13,12 +15,12 @@
 #include "kvarc.h"
 #include "util/list.h"
 
-/* A CHUNK frame as the index knows it, without reading it; the list is in the order of the file. */
+/* A CHUNK frame as the index knows it, without reading it. */
 struct kvi_chunk_ref {
 	uint64_t offset, sequence, params;
 	uint32_t tensor;
 	uint16_t head, heads;
-	uint32_t bytes; /* size of the frame, at most; 0: not known */
+	uint32_t bytes; /* size of the frame */
 	bool linear;    /* codec linear: params is the number of a PREDICTOR frame */
 	bool lost;      /* salvage could not decode it, and it is in the list of losses */
 };
@@ -42,9 +44,10 @@ static inline struct kvi_chunk_ref kvi_chunk_ref(const struct kvi_frame *frame,
 struct kvi_segment_ref {
 	uint64_t offset; /* 0: the SEGMENT frame was lost (salvage) */
 	uint64_t sequence, t0;
-	uint64_t first, end; /* chunks of the segment */
+	uint64_t first, end; /* chunks of the segment (kvi_segment_chunks) */
+	uint64_t list;       /* 1 + index in kvi_reader_index.lists; 0: they are in `chunks` */
 	uint32_t track, n;
-	uint32_t bytes;  /* size of the frame, at most; 0: not known */
+	uint32_t bytes;  /* size of the frame */
 	uint32_t left;   /* tokens of the segment that rewinds have left (spec 6.2) */
 	uint32_t part;   /* number in a STOREREF frame, whose offset and sequence these are */
 	uint64_t stored; /* 1 + index in kvi_reader_index.stored; 0: the file has the segment */
@@ -76,18 +79,29 @@ struct kvi_params_ref {
 	uint64_t offset, sequence, copy_of;
 	uint32_t tensor;
 	uint16_t head, heads;
-	uint32_t bytes; /* size of the frame, at most; 0: not known */
+	uint32_t bytes; /* size of the frame */
 };
 
 /* A BLOB or PROFILE frame of the index. */
 struct kvi_blob_ref {
 	uint64_t offset, sequence;
-	uint32_t bytes; /* size of the frame, at most; 0: not known */
+	uint32_t bytes; /* size of the frame */
+};
+
+/* A LIST frame: the chunks of consecutive segments of the index. */
+struct kvi_chunk_list {
+	uint64_t offset, sequence;
+	uint32_t bytes;                       /* size of the frame */
+	uint64_t n;                           /* number of its entries */
+	size_t first_segment, end_segment;    /* indices */
+	struct kvi_chunk_ref *_Atomic chunks; /* NULL: not read yet (kvi_reader_list_segment) */
 };
 
 /* The frames of a source that can seek, in the order of the file. */
 struct kvi_reader_index {
-	struct kvi_list chunks;            /* struct kvi_chunk_ref */
+	struct kvi_list chunks;            /* struct kvi_chunk_ref: those that no LIST has */
+	struct kvi_list lists;             /* struct kvi_chunk_list */
+	size_t unlisted;                   /* the first segment whose chunks may be in a LIST */
 	struct kvi_list segments;          /* struct kvi_segment_ref */
 	struct kvi_list stored;            /* struct kvi_stored_ref */
 	struct kvi_list namespaces;        /* char * */
@@ -100,14 +114,21 @@ struct kvi_reader_index {
 	/* Cache of kvarc_reader_segment_at: segments with tokens left before index listed_at. */
 	uint64_t listed;
 	size_t listed_at;
-	/* The last frame that was added, if its size is wanted: that is known when the next one is
-	 * added. */
-	uint32_t *unended;
-	uint64_t unended_offset;
 };
 
-/* The lists of a reader's frames, which the reader owns until close. */
+/* The lists of a reader's frames, which the reader owns until close. Chunks may be in a LIST that
+ * was not read: kvi_reader_list_all. */
 const struct kvi_reader_index *kvi_reader_index(const kvarc_reader *r);
+/* The array that segment->first and segment->end count in; the chunks are known. */
+static inline struct kvi_chunk_ref *kvi_segment_chunks(const struct kvi_reader_index *index,
+                                                       const struct kvi_segment_ref *segment)
+{
+	return segment->list ? atomic_load_explicit(&KVI_LIST(struct kvi_chunk_list, index->lists,
+	                                                      segment->list - 1)
+	                                                     ->chunks,
+	                                            memory_order_acquire)
+	                     : index->chunks.p;
+}
 /* The PARAMS frame with this sequence number. NULL: not in the index. */
 struct kvi_params_ref *kvi_index_params(const struct kvi_reader_index *index, uint64_t sequence);
 /* The SEGMENT frame with this sequence number, or the first segment of such a STOREREF frame. NULL:
@@ -116,9 +137,9 @@ struct kvi_segment_ref *kvi_index_segment(const struct kvi_reader_index *index, 
 /* A segment of the index as it was read. NULL: not in the index. */
 struct kvi_segment_ref *kvi_index_segment_of(const struct kvi_reader_index *index,
                                              const struct kvi_segment *segment);
-/* The chunk with this sequence number. NULL: not in the index. */
+/* The chunk with this sequence number. NULL: not in the index, or in a LIST that was not read. */
 struct kvi_chunk_ref *kvi_index_chunk(const struct kvi_reader_index *index, uint64_t sequence);
-/* The chunk whose frame begins at this offset of the file. NULL: not in the index. */
+/* The chunk whose frame begins at this offset of the file. NULL as kvi_index_chunk. */
 struct kvi_chunk_ref *kvi_index_chunk_at(const struct kvi_reader_index *index, uint64_t offset);
 /* The last segment of the list comes behind those of its track that are left. */
 void kvi_index_link(struct kvi_reader_index *index);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "reader_frames.h"
+#include "reader_lists.h"
 #include "reader_load.h"
 #include "reader_segments.h"
 #include "reader_state.h"
@@ -78,27 +79,21 @@ static kvarc_ret wrong_index(kvarc_reader *r, const struct kvi_index_entry *entr
 	                   (unsigned long long)entry->sequence);
 }
 
-/* A frame begins at an offset: the one before ends there, at the latest. */
-static void end_frame(struct kvi_reader_index *index, uint64_t offset)
+/* Whether some chunks of the last segment are in the index, and others not. */
+static bool is_partial(const struct kvi_reader_index *index)
 {
-	uint64_t bytes = offset - index->unended_offset;
-	if (index->unended && offset > index->unended_offset)
-		*index->unended = bytes <= kvi_frame_bytes(KVI_FRAME_MAX) ? (uint32_t)bytes : 0;
-	index->unended = NULL;
-}
-
-/* The size of a frame of the lists is still to come. */
-static void begin_frame(struct kvi_reader_index *index, uint64_t offset, uint32_t *bytes)
-{
-	index->unended = bytes;
-	index->unended_offset = offset;
+	const size_t n = index->segments.n;
+	if (!n || kvi_order_done(&index->chunk_order))
+		return false;
+	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, index->segments, n - 1);
+	return !s->list && s->first < s->end;
 }
 
 static kvarc_ret add_segment(kvarc_reader *r, const struct kvi_index_entry *entry)
 {
 	if (entry->tensor >= r->geometry.n_tracks ||
 	    entry->segment > r->index.tokens[entry->tensor] || entry->segment > UINT32_MAX ||
-	    (r->index.segments.n && !kvi_order_done(&r->index.chunk_order)))
+	    is_partial(&r->index))
 		return wrong_index(r, entry);
 	struct kvi_segment_ref *s = kvi_list_add(&r->index.segments, &r->alloc, sizeof *s);
 	if (!s)
@@ -110,8 +105,8 @@ static kvarc_ret add_segment(kvarc_reader *r, const struct kvi_index_entry *entr
 		                       .end = r->index.chunks.n,
 		                       .track = entry->tensor,
 		                       .n = entry->n,
+		                       .bytes = entry->bytes,
 		                       .chain = { entry->has_chain, entry->chain } };
-	begin_frame(&r->index, entry->offset, &s->bytes);
 	kvi_index_link(&r->index);
 	kvi_reader_begin_set(r);
 	kvi_order_begin(&r->index.chunk_order, &r->order, entry->tensor);
@@ -124,7 +119,8 @@ static kvarc_ret add_chunk(kvarc_reader *r, const struct kvi_index_entry *entry)
 	                                    ? KVI_LIST(struct kvi_segment_ref, r->index.segments,
 	                                               r->index.segments.n - 1)
 	                                    : NULL;
-	if (!s || s->sequence != entry->segment ||
+	if (!s || s->sequence != entry->segment || s->list ||
+	    !kvi_reader_all_listed(r, r->index.segments.n - 1) ||
 	    !kvi_order_next(&r->index.chunk_order, &r->order, &r->geometry, entry->tensor,
 	                    entry->head, entry->heads))
 		return wrong_index(r, entry);
@@ -139,9 +135,10 @@ static kvarc_ret add_chunk(kvarc_reader *r, const struct kvi_index_entry *entry)
 		                     .tensor = entry->tensor,
 		                     .head = entry->head,
 		                     .heads = entry->heads,
+		                     .bytes = entry->bytes,
 		                     .linear = x && x->sequence == entry->params };
-	begin_frame(&r->index, entry->offset, &c->bytes);
 	s->end = r->index.chunks.n;
+	r->index.unlisted = r->index.segments.n;
 	return KVARC_OK;
 }
 
@@ -150,20 +147,18 @@ static kvarc_ret add_blob(kvarc_reader *r, const struct kvi_index_entry *entry)
 	struct kvi_blob_ref *b = kvi_list_add(&r->index.blobs, &r->alloc, sizeof *b);
 	if (!b)
 		return kvi_fail_alloc(r->error, &r->alloc);
-	*b = (struct kvi_blob_ref){ .offset = entry->offset, .sequence = entry->sequence };
+	*b = (struct kvi_blob_ref){ entry->offset, entry->sequence, entry->bytes };
 	return KVARC_OK;
 }
 
 /* Adds the next frame of the file to the lists. Returns OK, MEM, MEMLIMIT, DATA. */
 static kvarc_ret add_entry(kvarc_reader *r, const struct kvi_index_entry *entry)
 {
-	end_frame(&r->index, entry->offset);
 	if (entry->type == KVI_FRAME_SEGMENT)
 		return add_segment(r, entry);
 	if (entry->type == KVI_FRAME_CHUNK)
 		return add_chunk(r, entry);
-	if (entry->type == KVI_FRAME_STOREREF && r->index.segments.n &&
-	    !kvi_order_done(&r->index.chunk_order))
+	if (entry->type == KVI_FRAME_STOREREF && is_partial(&r->index))
 		return wrong_index(r, entry);
 	if (entry->type == KVI_FRAME_COMMIT && entry->number)
 		return kvi_index_checkpoint(r, entry);
@@ -179,8 +174,8 @@ static kvarc_ret add_entry(kvarc_reader *r, const struct kvi_index_entry *entry)
 		                      .copy_of = entry->params,
 		                      .tensor = entry->tensor,
 		                      .head = entry->head,
-		                      .heads = entry->heads };
-	begin_frame(&r->index, entry->offset, &p->bytes);
+		                      .heads = entry->heads,
+		                      .bytes = entry->bytes };
 	return KVARC_OK;
 }
 
@@ -200,6 +195,7 @@ static void roll_back(kvarc_reader *r, const struct index_mark *mark)
 	r->index.params.n = mark->params;
 	r->index.checkpoints.n = mark->checkpoints;
 	r->index.blobs.n = mark->blobs;
+	r->index.unlisted = mark->segments;
 	while (mark->any && r->meta.items.n > mark->items)
 		kvi_restore_free(
 			&KVI_LIST(struct kvi_item, r->meta.items, --r->meta.items.n)->restore,
@@ -284,7 +280,6 @@ static kvarc_ret scan_all(kvarc_reader *r, struct kvi_walk *w)
 				r->meta.first_item,     r->meta.set_closed,  true
 			};
 		at = w->offset;
-		end_frame(&r->index, at);
 		if (kvi_index_is_there(r))
 			return KVARC_OK;
 	}
@@ -307,33 +302,57 @@ static kvarc_ret scan_all(kvarc_reader *r, struct kvi_walk *w)
 
 /* ==== From the index ==== */
 
-/* Reads [offset, end), or its first bytes, into a group. */
-static kvarc_ret read_part(kvarc_reader *r, uint64_t offset, uint64_t end,
-                           enum kvi_ahead_group group)
+/* Adds a range to a list, as far as it is in the file. */
+static kvarc_ret add_range(kvarc_reader *r, struct kvi_list *ranges, uint64_t offset,
+                           uint64_t bytes)
 {
-	enum { MOST = 1 << 20, CAPACITY = 8 };
 	const uint64_t size = r->in.source.size;
-	if (!r->in.ahead || offset >= size || end <= offset)
+	if (!r->in.ahead || offset >= size || !bytes)
 		return KVARC_OK;
-	const uint64_t left = (end < size ? end : size) - offset;
-	kvarc_byte_range list[CAPACITY] = { { .offset = offset,
-		                              .bytes = left < MOST ? left : MOST } };
-	size_t n = kvi_ahead_join(r->in.ahead, list, 1, CAPACITY);
-	return kvi_ahead_fetch(r->in.ahead, &r->in.source, list, n, group, r->error);
+	kvarc_byte_range *x = kvi_list_add(ranges, &r->alloc, sizeof *x);
+	if (!x)
+		return kvi_fail_alloc(r->error, &r->alloc);
+	*x = (kvarc_byte_range){ .offset = offset,
+		                 .bytes = bytes < size - offset ? bytes : size - offset };
+	return KVARC_OK;
 }
 
-/* The offset of the frame behind the last entry that was read from the INDEX at `offset`. */
-static uint64_t next_offset(const struct kvi_index_reader *ir, uint64_t offset)
+/* Reads ranges in one request, as far as memory allows, and empties the list. */
+static kvarc_ret read_ranges(kvarc_reader *r, struct kvi_list *ranges)
 {
-	struct kvi_index_reader look = *ir;
-	struct kvi_index_entry e;
-	return kvi_index_next(&look, &e) && e.offset < offset ? e.offset : offset;
+	if (!ranges->n)
+		return KVARC_OK;
+	if (!kvi_array_reserve(&r->alloc, &ranges->p, &ranges->cap, ranges->n,
+	                       2 * ranges->n + r->ahead.blocks.n, sizeof(kvarc_byte_range)))
+		return kvi_fail_alloc(r->error, &r->alloc);
+	const size_t n = kvi_ahead_join(&r->ahead, ranges->p, ranges->n, ranges->cap);
+	ranges->n = 0;
+	return kvi_ahead_fetch(&r->ahead, &r->in.source, ranges->p, n, KVI_AHEAD_OPENING, r->error);
 }
 
-/* Frames that the index names but does not describe. ir: behind the entry, in the INDEX at an
- * offset. */
-static kvarc_ret load_other(kvarc_reader *r, const struct kvi_index_entry *entry,
-                            const struct kvi_index_reader *ir, uint64_t index)
+/* Whether load_other needs nothing of a frame of this type. */
+static bool is_skipped(uint8_t type)
+{
+	return kvi_frame_known(type) || type == KVI_FRAME_PARITY || type == KVI_FRAME_KEY ||
+	       type == KVI_FRAME_PAD;
+}
+
+/* Bytes that load_other reads of a frame. */
+static uint64_t named_bytes(const struct kvi_index_entry *entry)
+{
+	switch (entry->type) {
+	case KVI_FRAME_IDENTITY:
+	case KVI_FRAME_PREDICTOR:
+	case KVI_FRAME_RESTORE:
+	case KVI_FRAME_STOREREF:
+		return entry->bytes;
+	default:
+		return is_skipped(entry->type) ? 0 : KVI_FRAME_HEAD_BYTES;
+	}
+}
+
+/* Frames that the index names but does not describe. */
+static kvarc_ret load_other(kvarc_reader *r, const struct kvi_index_entry *entry)
 {
 	struct kvi_buffer buf = { 0 };
 	struct kvi_frame f;
@@ -345,11 +364,8 @@ static kvarc_ret load_other(kvarc_reader *r, const struct kvi_index_entry *entry
 	case KVI_FRAME_PREDICTOR:
 	case KVI_FRAME_RESTORE:
 	case KVI_FRAME_STOREREF:
-		ret = read_part(r, entry->offset, next_offset(ir, index), KVI_AHEAD_EVEN);
-		if (ret == KVARC_OK)
-			ret = kvi_reader_read_frame(r, entry->offset, entry->type, entry->sequence,
-			                            &buf, &f, r->error);
-		kvi_ahead_drop(&r->ahead, KVI_AHEAD_EVEN);
+		ret = kvi_reader_read_frame(r, entry->offset, entry->type, entry->sequence, &buf,
+		                            &f, r->error);
 		if (ret == KVARC_OK)
 			ret = kvi_frame_spend(&f, &r->meta.decode_left, r->error);
 		if (ret == KVARC_OK)
@@ -362,15 +378,11 @@ static kvarc_ret load_other(kvarc_reader *r, const struct kvi_index_entry *entry
 		kvi_free(&r->alloc, buf.p);
 		return ret;
 	case KVI_FRAME_PROFILE:
-		return kvi_reader_add_part(r, entry->offset, entry->sequence, r->error);
-	case KVI_FRAME_GEOMETRY:
-	case KVI_FRAME_BLOB:
-	case KVI_FRAME_PARAMS:
-	case KVI_FRAME_SEGMENT:
-	case KVI_FRAME_CHUNK:
-	case KVI_FRAME_COMMIT:
-		return KVARC_OK;
+		return kvi_reader_add_part(r, entry->offset, entry->sequence, entry->bytes,
+		                           r->error);
 	default: /* the frame may be of a type that must not be skipped */
+		if (is_skipped(entry->type))
+			return KVARC_OK;
 		ret = kvi_frame_peek(&r->in, entry->offset, head, 0, &f, r->error);
 		if (ret == KVARC_END)
 			return wrong_index(r, entry);
@@ -399,6 +411,36 @@ static kvarc_ret read_index(kvarc_reader *r, uint64_t offset, struct kvi_buffer 
 	return kvi_index_begin(ir, content, f.head.decoded_bytes) ? KVARC_OK : KVARC_DATA;
 }
 
+/* Reads the frames that the INDEX frames name and do not describe in one request. */
+static kvarc_ret read_named(kvarc_reader *r, const struct kvi_list *offsets, struct kvi_buffer *buf,
+                            uint8_t **owned)
+{
+	struct kvi_list ranges = { 0 };
+	struct kvi_index_reader ir;
+	struct kvi_index_entry e;
+	uint64_t sequence;
+	kvarc_ret ret = KVARC_OK;
+	for (size_t i = 0; i < offsets->n && r->in.ahead && !ret; i++) {
+		ret = read_index(r, *KVI_LIST(uint64_t, *offsets, i), buf, owned, &ir, &sequence);
+		while (!ret && kvi_index_next(&ir, &e))
+			ret = add_range(r, &ranges, e.offset, named_bytes(&e));
+	}
+	if (!ret)
+		ret = read_ranges(r, &ranges);
+	kvi_free(&r->alloc, ranges.p);
+	return ret;
+}
+
+/* The LIST that has the chunks of segments before a checkpoint may stand behind it. */
+static kvarc_ret list_beyond(kvarc_reader *r, struct kvi_index_reader *ir)
+{
+	struct kvi_index_entry e;
+	while (!kvi_reader_all_listed(r, r->index.segments.n) && kvi_index_next(ir, &e))
+		if (e.type == KVI_FRAME_LIST)
+			return kvi_reader_add_list(r, &e, true);
+	return KVARC_OK;
+}
+
 /* Adds all entries of the INDEX frames whose offsets are in the list, the last frame first, up to
  * the checkpoint that the file is opened at. */
 static kvarc_ret read_entries(kvarc_reader *r, const struct kvi_list *offsets,
@@ -407,30 +449,30 @@ static kvarc_ret read_entries(kvarc_reader *r, const struct kvi_list *offsets,
 	struct kvi_index_reader ir;
 	struct kvi_index_entry e;
 	uint64_t at = 0, after = 0, sequence;
-	for (size_t i = offsets->n; i-- > 0 && !kvi_index_is_there(r);) {
+	for (size_t i = offsets->n; i-- > 0;) {
 		uint64_t offset = *KVI_LIST(uint64_t, *offsets, i);
 		kvarc_ret ret = read_index(r, offset, buf, owned, &ir, &sequence);
 		if (ret)
 			return ret;
 		while (!kvi_index_is_there(r) && kvi_index_next(&ir, &e)) {
-			if (e.offset < at || e.offset >= offset || e.sequence < after ||
+			if (e.offset < at || e.offset + e.bytes > offset || e.sequence < after ||
 			    e.sequence >= sequence)
 				return wrong_index(r, &e);
-			at = e.offset + 1;
+			at = e.offset + e.bytes;
 			after = e.sequence + 1;
-			ret = add_entry(r, &e);
+			ret = e.type == KVI_FRAME_LIST ? kvi_reader_add_list(r, &e, false)
+			                               : add_entry(r, &e);
 			if (ret == KVARC_OK)
-				ret = load_other(r, &e, &ir, offset);
+				ret = load_other(r, &e);
 			if (ret)
 				return ret;
 		}
-		end_frame(&r->index, offset);
-		if (!kvi_index_is_there(r) && !kvi_index_end(&ir))
+		if (kvi_index_is_there(r))
+			return list_beyond(r, &ir);
+		if (!kvi_index_end(&ir))
 			return KVARC_DATA;
 	}
-	return r->options.checkpoint && !kvi_index_is_there(r)
-	               ? kvi_reader_no_checkpoint(r, r->error)
-	               : KVARC_OK;
+	return r->options.checkpoint ? kvi_reader_no_checkpoint(r, r->error) : KVARC_OK;
 }
 
 static kvarc_ret check_commit(kvarc_reader *r, const struct kvi_footer *foot,
@@ -457,14 +499,6 @@ static kvarc_ret check_commit(kvarc_reader *r, const struct kvi_footer *foot,
 	return ret;
 }
 
-/* The offset up to which to read for an INDEX: the last one ends where the FOOTER begins; of
- * earlier ones only the begin is known, and frames that an append wrote lie behind it. */
-static uint64_t index_end(const kvarc_reader *r, uint64_t at, uint64_t end)
-{
-	const bool last = end == r->in.source.size - KVI_FOOTER_FRAME_BYTES;
-	return last || end - at < r->ahead.cost ? end : at + r->ahead.cost;
-}
-
 /* Loads the INDEX frames that the FOOTER names. DATA: there is none, or an INDEX is not good. */
 static kvarc_ret load_index(kvarc_reader *r)
 {
@@ -473,7 +507,9 @@ static kvarc_ret load_index(kvarc_reader *r)
 	struct kvi_index_reader ir = { 0 };
 	struct kvi_footer foot;
 	struct kvi_frame f = { 0 };
+	struct kvi_list ranges = { 0 };
 	uint8_t *owned = NULL;
+	uint32_t bytes = 0;
 	uint64_t sequence, end = r->in.source.size - KVI_FOOTER_FRAME_BYTES;
 	if (r->in.source.size < KVI_SUPERBLOCK_BYTES + KVI_FOOTER_FRAME_BYTES ||
 	    end % KVI_FRAME_ALIGN)
@@ -484,26 +520,35 @@ static kvarc_ret load_index(kvarc_reader *r)
 	                        foot.frames != f.head.sequence))
 		ret = KVARC_DATA;
 	r->totals.frames = f.head.sequence + 1;
+	if (!ret)
+		ret = add_range(r, &ranges, foot.commit, foot.commit_bytes);
+	bytes = ret ? 0 : foot.index_bytes;
 	for (uint64_t at = ret ? 0 : foot.index; at && ret == KVARC_OK; at = ir.previous) {
 		uint64_t *o = at < end ? kvi_list_add(&offsets, &r->alloc, sizeof *o) : NULL;
 		if (!o) {
 			ret = at < end ? kvi_fail_alloc(r->error, &r->alloc) : KVARC_DATA;
 			break;
 		}
-		/* Reads ahead, as the INDEX is read twice. */
-		ret = read_part(r, at, index_end(r, at, end), KVI_AHEAD_OPENING);
 		*o = end = at;
+		ret = add_range(r, &ranges, at, bytes);
+		if (ret == KVARC_OK)
+			ret = read_ranges(r, &ranges);
 		if (ret == KVARC_OK)
 			ret = read_index(r, at, &buf, &owned, &ir, &sequence);
+		bytes = ir.previous_bytes;
 	}
 	if (ret == KVARC_OK)
+		ret = read_named(r, &offsets, &buf, &owned);
+	if (ret == KVARC_OK)
 		ret = read_entries(r, &offsets, &buf, &owned);
-	if (ret == KVARC_OK && r->index.segments.n && !kvi_order_done(&r->index.chunk_order))
+	if (ret == KVARC_OK &&
+	    (is_partial(&r->index) || !kvi_reader_all_listed(r, r->index.segments.n)))
 		ret = KVARC_DATA;
 	if (ret == KVARC_OK)
 		ret = check_commit(r, &foot, &buf);
 	kvi_free(&r->alloc, owned);
 	kvi_free(&r->alloc, offsets.p);
+	kvi_free(&r->alloc, ranges.p);
 	kvi_free(&r->alloc, buf.p);
 	return ret;
 }
@@ -514,7 +559,8 @@ static void forget(kvarc_reader *r)
 		kvi_restore_free(&KVI_LIST(struct kvi_item, r->meta.items, i)->restore, &r->alloc);
 	r->meta.items.n = r->index.chunks.n = r->index.segments.n = r->index.params.n = 0;
 	r->index.checkpoints.n = r->index.stored.n = r->index.blobs.n = 0;
-	r->index.unended = NULL;
+	r->index.unlisted = 0;
+	kvi_reader_free_lists(r);
 	r->meta.first_item = 0;
 	r->meta.set_closed = false;
 	kvi_reader_forget_predictors(r);
@@ -550,6 +596,8 @@ static kvarc_ret load(kvarc_reader *r, struct kvi_walk *w)
 		kvi_reader_count(r, i, r->index.tokens[i]);
 	kvi_reader_count_stored(r);
 	r->totals.chunks = r->index.chunks.n;
+	for (size_t i = 0; i < r->index.lists.n; i++)
+		r->totals.chunks += KVI_LIST(struct kvi_chunk_list, r->index.lists, i)->n;
 	r->totals.segments = r->index.segments.n;
 	return ret;
 }

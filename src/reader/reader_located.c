@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "reader_lists.h"
 #include "reader_located.h"
 #include "reader_prediction.h"
 #include "reader_segments.h"
@@ -142,6 +143,8 @@ kvarc_ret kvi_reader_locate(kvarc_reader *r, const kvarc_range *range, kvi_locat
 	if (ret == KVARC_OK && r->salvage)
 		return kvi_fail(r->error, KVARC_PROG,
 		                "a salvaged archive is read by kvarc_reader_read alone");
+	if (ret == KVARC_OK)
+		ret = kvi_reader_list_range(r, w.g.track, w.g.t0, w.g.t_end);
 	for (size_t i = 0; i < r->index.segments.n && ret == KVARC_OK; i++) {
 		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref,
 		                                           r->index.segments, i);

@@ -90,7 +90,8 @@ kvarc_ret kvi_reader_meta(kvarc_reader *r, const struct kvi_frame *frame, const 
 		return kvi_reader_add_predictor(r, frame, content, bytes, error);
 	case KVI_FRAME_PROFILE:
 		return kvi_input_seekable(&r->in)
-		               ? kvi_reader_add_part(r, frame->offset, frame->head.sequence, error)
+		               ? kvi_reader_add_part(r, frame->offset, frame->head.sequence,
+		                                     (uint32_t)frame->bytes, error)
 		               : kvi_reader_keep_part(r, content, bytes);
 	case KVI_FRAME_RESTORE:
 		return add_item(r, frame, content, bytes, error);

@@ -4,6 +4,7 @@
 
 #include "reader_decode.h"
 #include "reader_frames.h"
+#include "reader_lists.h"
 #include "reader_load.h"
 #include "reader_open.h"
 #include "reader_salvage.h"
@@ -121,9 +122,10 @@ static kvarc_ret read_ends(kvarc_reader *r)
 	if (!kvi_ahead_open(&r->ahead, &r->alloc, r->options.request_cost))
 		return kvi_fail_alloc(r->error, &r->alloc);
 	r->in.ahead = &r->ahead;
-	const uint64_t size = r->in.source.size, end = r->ahead.cost / SHARE;
-	const uint64_t n = size < end ? size : end;
-	kvarc_byte_range list[CAPACITY] = { { .bytes = n }, { .offset = size - n, .bytes = n } };
+	const uint64_t size = r->in.source.size, first = r->ahead.cost / SHARE;
+	const uint64_t last = size < r->ahead.cost ? size : r->ahead.cost;
+	kvarc_byte_range list[CAPACITY] = { { .bytes = size < first ? size : first },
+		                            { .offset = size - last, .bytes = last } };
 	return kvi_ahead_fetch(&r->ahead, &r->in.source, list,
 	                       kvi_ahead_join(&r->ahead, list, 2, CAPACITY), KVI_AHEAD_KEPT,
 	                       r->error);
@@ -217,6 +219,7 @@ void kvarc_reader_close(kvarc_reader **out)
 	if (r->predictors.has_lock)
 		pthread_mutex_destroy(&r->predictors.lock);
 	kvi_free(&r->alloc, r->index.chunks.p);
+	kvi_reader_free_lists(r);
 	kvi_free(&r->alloc, r->index.segments.p);
 	kvi_free(&r->alloc, r->index.params.p);
 	kvi_free(&r->alloc, r->losses.regions.p);
@@ -341,10 +344,13 @@ kvarc_ret kvarc_reader_chunk(kvarc_reader *r, uint64_t i, kvarc_chunk_info *chun
 			r->error, KVARC_REASON_NEEDS_SEEK,
 			kvi_reader_fail(r, KVARC_OPTIONS,
 		                        "listing chunks needs a source that can seek, not a pipe"));
+	kvarc_ret ret = kvi_reader_list_all(r);
+	if (ret)
+		return kvi_reader_set_error(r, ret);
 	if (i >= r->index.chunks.n)
 		return KVARC_END;
 	const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->index.chunks, i);
-	kvarc_ret ret = kvi_reader_peek_chunk(r, c, head, 0, &h, &f);
+	ret = kvi_reader_peek_chunk(r, c, head, 0, &h, &f);
 	if (ret == KVARC_IO || ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
 		return kvi_reader_set_error(r, ret);
 	if (ret)

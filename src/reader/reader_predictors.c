@@ -59,7 +59,7 @@ kvarc_ret kvi_reader_add_predictor(kvarc_reader *r, const struct kvi_frame *fram
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_reader_add_part(kvarc_reader *r, uint64_t offset, uint64_t sequence,
+kvarc_ret kvi_reader_add_part(kvarc_reader *r, uint64_t offset, uint64_t sequence, uint32_t bytes,
                               kvarc_error *error)
 {
 	struct kvi_predictor_ref *x = last_predictor(&r->predictors);
@@ -70,9 +70,7 @@ kvarc_ret kvi_reader_add_part(kvarc_reader *r, uint64_t offset, uint64_t sequenc
 	struct kvi_blob_ref *part = kvi_list_add(&x->parts, &r->alloc, sizeof *part);
 	if (!part)
 		return kvi_fail_alloc(error, &r->alloc);
-	*part = (struct kvi_blob_ref){ .offset = offset, .sequence = sequence };
-	r->index.unended = &part->bytes;
-	r->index.unended_offset = offset;
+	*part = (struct kvi_blob_ref){ offset, sequence, bytes };
 	return KVARC_OK;
 }
 

@@ -41,7 +41,7 @@ struct kvi_reader_predictors {
 kvarc_ret kvi_reader_add_predictor(kvarc_reader *r, const struct kvi_frame *frame,
                                    const uint8_t *content, size_t bytes, kvarc_error *error);
 /* Adds the position of a PROFILE frame to the last PREDICTOR. */
-kvarc_ret kvi_reader_add_part(kvarc_reader *r, uint64_t offset, uint64_t sequence,
+kvarc_ret kvi_reader_add_part(kvarc_reader *r, uint64_t offset, uint64_t sequence, uint32_t bytes,
                               kvarc_error *error);
 /* Adds the content of a PROFILE frame to the last PREDICTOR; on a pipe, where it passes once. */
 kvarc_ret kvi_reader_keep_part(kvarc_reader *r, const uint8_t *content, size_t bytes);

@@ -8,6 +8,7 @@
 
 #include "reader_decode.h"
 #include "reader_ids.h"
+#include "reader_lists.h"
 #include "reader_prediction.h"
 #include "reader_range.h"
 #include "reader_segments.h"
@@ -47,7 +48,7 @@ static struct kvi_predictor_ref *range_predictor(kvarc_reader *r,
 {
 	*needed = false;
 	for (uint64_t i = segment->first; i < segment->end; i++) {
-		const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->index.chunks, i);
+		const struct kvi_chunk_ref *c = &kvi_segment_chunks(&r->index, segment)[i];
 		if (!c->linear || !kvi_range_wants(r, range, c->tensor))
 			continue;
 		*needed = true;
@@ -143,7 +144,7 @@ static void plan_tokens(kvarc_reader *r, const struct kvi_range *range, struct s
 	uint32_t at = t->first, order_index;
 	size_t tokens = KVI_SMALLEST_STREAM;
 	for (uint64_t i = part->s->first; i < part->s->end && tokens < part->s->n; i++) {
-		const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->index.chunks, i);
+		const struct kvi_chunk_ref *c = &kvi_segment_chunks(&r->index, part->s)[i];
 		if (!kvi_reader_order_index(r, part->s, c, &at, &order_index) || !c->linear ||
 		    !(kvi_range_wants(r, range, c->tensor) ||
 		      kvi_feature_slot_needed(kvi_feature_slot(t, order_index))))
@@ -289,8 +290,7 @@ static kvarc_ret add_segment(struct frames *frames, const struct kvi_range *rang
 		fits = chunk > segment->first || add_frame(frames, segment->offset, segment->bytes);
 	kvarc_ret ret = find_needs(r, range, segment, &t, &all);
 	for (*next = segment->first; *next < segment->end && fits && !ret; *next += fits) {
-		const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->index.chunks,
-		                                         *next);
+		const struct kvi_chunk_ref *c = &kvi_segment_chunks(&r->index, segment)[*next];
 		uint32_t layer = r->geometry.tensors[c->tensor].layer;
 		bool wants = kvi_range_wants(r, range, c->tensor) ||
 		             (all && layer < range->layer_end);
@@ -439,12 +439,20 @@ static uint64_t model_begins(kvarc_reader *r, const struct kvi_range *range)
 	return range->t0;
 }
 
-/* The tokens and layers through which a model goes before it comes to a range; t0 is t_end: none.
- */
-static struct kvi_range before_range(kvarc_reader *r, const struct kvi_range *range)
+/* Begins a range. before: the tokens and layers through which a model goes before it comes to the
+ * range; its t0 is its t_end where there is none. */
+static kvarc_ret begin_range(kvarc_reader *r, const struct kvi_range *range,
+                             struct kvi_range *before)
 {
-	return (struct kvi_range){ range->track,           0,         range->layer_end,
-		                   model_begins(r, range), range->t0, NULL };
+	*before = (struct kvi_range){ .track = range->track };
+	kvarc_ret ret = kvi_reader_list_range(r, range->track, range->t0, range->t_end);
+	if (ret)
+		return ret;
+	*before = (struct kvi_range){ range->track,           0,         range->layer_end,
+		                      model_begins(r, range), range->t0, NULL };
+	return before->t0 < before->t_end
+	               ? kvi_reader_list_range(r, before->track, before->t0, before->t_end)
+	               : KVARC_OK;
 }
 
 kvarc_ret kvarc_reader_plan(kvarc_reader *r, const kvarc_range *range, const kvarc_view *views,
@@ -466,8 +474,8 @@ kvarc_ret kvarc_reader_plan(kvarc_reader *r, const kvarc_range *range, const kva
 	g.views = views;
 	struct frames f = { .r = r, .list = &r->plan, .most = UINT64_MAX / 2 };
 	struct ahead c = { .range = &before };
-	before = before_range(r, &g);
-	if (before.t0 < before.t_end)
+	ret = begin_range(r, &g, &before);
+	if (ret == KVARC_OK && before.t0 < before.t_end)
 		ret = add_segments(&f, &c);
 	c = (struct ahead){ .range = &g };
 	if (ret == KVARC_OK && g.t0 < g.t_end)
@@ -677,6 +685,8 @@ kvarc_ret kvi_reader_segment_chunks(kvarc_reader *r, const struct kvi_segment_re
 {
 	struct segment_part part = { .s = segment };
 	kvarc_ret ret = kvi_reader_start(r);
+	if (ret == KVARC_OK)
+		ret = kvi_reader_list_segment(r, segment, r->error);
 	if (ret == KVARC_OK && range_touches(r, range, segment))
 		ret = start_parts(r, range, &part, 1, deliver, opaque);
 	return kvi_reader_drain(r, ret);
@@ -733,13 +743,13 @@ unsigned kvi_reader_read_groups(kvarc_reader *r, uint64_t bytes)
 	return r->group;
 }
 
-/* Runs a model over the segments before a range. */
+/* Begins a range, and runs a model over the segments before it. */
 static kvarc_ret run_model_before(kvarc_reader *r, const struct kvi_range *range)
 {
-	const struct kvi_range before = before_range(r, range);
-	const uint64_t from = before.t0;
+	struct kvi_range before;
 	struct ahead ahead = { .range = &before };
-	kvarc_ret ret = KVARC_OK;
+	kvarc_ret ret = begin_range(r, range, &before);
+	const uint64_t from = before.t0;
 	for (size_t i = 0; i < r->index.segments.n && ret == KVARC_OK; i++) {
 		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref,
 		                                           r->index.segments, i);

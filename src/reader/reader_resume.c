@@ -4,6 +4,7 @@
 
 #include "reader_frames.h"
 #include "reader_ids.h"
+#include "reader_lists.h"
 #include "reader_segments.h"
 #include "reader_state.h"
 #include "format/commit.h"
@@ -29,8 +30,44 @@ static kvarc_ret read_footer(kvarc_reader *r, struct kvi_resume *to)
 	to->offset = size;
 	to->sequence = f.head.sequence + 1;
 	to->last_index = foot.index;
+	to->last_index_bytes = foot.index_bytes;
 	to->last_commit = foot.commit;
+	to->last_commit_bytes = foot.commit_bytes;
 	return KVARC_OK;
+}
+
+/* Takes the entries of the last INDEX for the next one, which then names the one before: so a file
+ * that grows by many small appends has few of them. */
+static kvarc_ret restate(kvarc_reader *r, struct kvi_resume *to)
+{
+	enum { ENTRIES_MOST = 8192 };
+	struct kvi_buffer buf = { 0 };
+	struct kvi_index_reader ir;
+	struct kvi_index_entry e;
+	struct kvi_frame f;
+	const uint8_t *content;
+	uint8_t *owned = NULL;
+	kvarc_ret ret = kvi_frame_read(&r->in, to->last_index, &buf, &f, r->error);
+	if (!ret && f.head.type != KVI_FRAME_INDEX)
+		ret = KVARC_DATA;
+	if (!ret)
+		ret = kvi_frame_content(&r->packer, &f, &content, &owned, r->error);
+	if (!ret && !kvi_index_begin(&ir, content, f.head.decoded_bytes))
+		ret = KVARC_DATA;
+	if (!ret && ir.left <= ENTRIES_MOST) {
+		while (kvi_index_next(&ir, &e))
+			if (!kvi_pending_add(&to->pending, &e))
+				ret = kvi_fail_alloc(r->error, &r->alloc);
+		if (!ret && !kvi_index_end(&ir))
+			ret = KVARC_DATA;
+		to->pending.chunks = 0;
+		to->pending.restated = to->pending.n;
+		to->last_index = ir.previous;
+		to->last_index_bytes = ir.previous_bytes;
+	}
+	kvi_free(&r->alloc, owned);
+	kvi_free(&r->alloc, buf.p);
+	return ret == KVARC_END ? KVARC_DATA : ret;
 }
 
 /* Reads the identity and counts BLOB bytes of items, from frames before the end alone. */
@@ -65,16 +102,22 @@ static void note_copies(kvarc_reader *r, const struct kvi_walk_frame *w)
 
 static kvarc_ret list_frame(kvarc_reader *r, const struct kvi_walk_frame *w, struct kvi_resume *to)
 {
+	bool good = true;
+	if (w->frame.head.type == KVI_FRAME_LIST) { /* it has what it lists */
+		struct kvi_out list;
+		kvi_out_init(&list, &r->alloc);
+		good = kvi_pending_take_chunks(&to->pending, &list);
+		kvi_out_free(&list);
+		if (!good)
+			return kvi_fail_alloc(r->error, &r->alloc);
+	}
 	if (w->frame.head.type == KVI_FRAME_INDEX) {
 		note_copies(r, w);
-		to->index.n = 0;
-		to->index_entries = 0;
-		to->delta = (struct kvi_index_delta){ 0 };
+		kvi_pending_clear(&to->pending);
 	} else if (w->frame.head.type != KVI_FRAME_FOOTER) {
-		kvi_index_put(&to->index, &to->delta, &w->entry);
-		to->index_entries++;
+		good = kvi_pending_add(&to->pending, &w->entry);
 	}
-	return to->index.failed ? kvi_fail_alloc(r->error, &r->alloc) : KVARC_OK;
+	return good ? KVARC_OK : kvi_fail_alloc(r->error, &r->alloc);
 }
 
 /* Goes through the frames of an archive without a FOOTER, up to its last COMMIT. */
@@ -95,8 +138,11 @@ static kvarc_ret walk(kvarc_reader *r, struct kvi_walk *w, struct kvi_resume *to
 	} while (!ret && w->offset < end);
 	to->offset = w->offset;
 	to->sequence = w->sequence;
-	to->last_index = w->listing.previous;
+	const struct kvi_walk_index *last = kvi_walk_last_index(w);
+	to->last_index = last ? last->offset : 0;
+	to->last_index_bytes = last ? last->bytes : 0;
 	to->last_commit = w->commit.offset;
+	to->last_commit_bytes = (uint32_t)(w->commit.end - w->commit.offset);
 	return ret;
 }
 
@@ -168,6 +214,8 @@ static kvarc_ret find_end(kvarc_reader *r, bool lenient, struct kvi_resume *to)
 		                           "it, or cut what is good"));
 	if (r->state == KVARC_STATE_CLOSED) {
 		kvarc_ret ret = read_footer(r, to);
+		if (!ret && r->by_index)
+			ret = restate(r, to);
 		return ret ? ret : check_items(r, false);
 	}
 	kvi_walk_init(&w, &r->in, &r->packer);
@@ -194,7 +242,7 @@ kvarc_ret kvi_reader_resume(kvarc_reader *r, bool lenient, struct kvi_resume *to
 		                   .closed = r->state == KVARC_STATE_CLOSED };
 	if (l->n)
 		to->checkpoint = KVI_LIST(struct kvi_checkpoint_ref, *l, l->n - 1)->number;
-	kvi_out_init(&to->index, &r->alloc);
+	kvi_pending_init(&to->pending, &r->alloc);
 	if (r->sb.ro_compat)
 		return kvi_reason(r->error, KVARC_REASON_NEWER,
 		                  kvi_fail_at(r->error, KVARC_OPTIONS, 0, KVARC_UNKNOWN,
@@ -326,25 +374,29 @@ uint64_t kvi_reader_predictor_like(const kvarc_reader *r, uint64_t sequence,
 	return !embedded || kvi_reader_embedding(r, x) ? x->sequence : 0;
 }
 
-/* The last chunk of heads of a tensor and a segment; NULL: there is none. */
-static const struct kvi_chunk_ref *last_chunk(const kvarc_reader *r,
-                                              const struct kvi_segment *segment, uint32_t tensor,
-                                              uint16_t head, uint16_t heads)
+/* The last segment of the file with the tokens of a segment; NULL: there is none. */
+static const struct kvi_segment_ref *last_segment(const kvarc_reader *r,
+                                                  const struct kvi_segment *segment)
 {
 	for (size_t i = r->index.segments.n; i-- > 0;) {
 		const struct kvi_segment_ref *x = KVI_LIST(struct kvi_segment_ref,
 		                                           r->index.segments, i);
-		if (x->track != segment->track || x->t0 != segment->t0 || x->n != segment->n ||
-		    x->stored)
-			continue;
-		for (uint64_t c = x->first; c < x->end; c++) {
-			const struct kvi_chunk_ref *ref = KVI_LIST(struct kvi_chunk_ref,
-			                                           r->index.chunks, c);
-			if (ref->tensor == tensor && ref->head == head && ref->heads == heads)
-				return ref;
-		}
-		return NULL;
+		if (x->track == segment->track && x->t0 == segment->t0 && x->n == segment->n &&
+		    !x->stored)
+			return x;
 	}
+	return NULL;
+}
+
+/* The chunk of heads of a tensor in a segment; NULL: there is none. */
+static const struct kvi_chunk_ref *chunk_of(const kvarc_reader *r,
+                                            const struct kvi_segment_ref *segment, uint32_t tensor,
+                                            uint16_t head, uint16_t heads)
+{
+	const struct kvi_chunk_ref *c = kvi_segment_chunks(&r->index, segment);
+	for (uint64_t i = segment->first; i < segment->end; i++)
+		if (c[i].tensor == tensor && c[i].head == head && c[i].heads == heads)
+			return &c[i];
 	return NULL;
 }
 
@@ -352,8 +404,12 @@ kvarc_ret kvi_reader_find_state(kvarc_reader *r, const struct kvi_segment *segme
                                 uint16_t head, uint16_t heads, struct kvi_buffer *buffer,
                                 struct kvi_frame *frame, kvarc_error *error)
 {
-	const struct kvi_chunk_ref *ref = last_chunk(r, segment, tensor, head, heads);
+	const struct kvi_segment_ref *x = last_segment(r, segment);
 	struct kvi_chunk_header h;
+	kvarc_ret listed = x ? kvi_reader_list_segment(r, x, error) : KVARC_END;
+	if (listed)
+		return listed;
+	const struct kvi_chunk_ref *ref = chunk_of(r, x, tensor, head, heads);
 	if (!ref)
 		return KVARC_END;
 	uint64_t offset = ref->offset, sequence = ref->sequence;

@@ -19,10 +19,8 @@
 struct kvi_resume {
 	uint64_t offset, sequence; /* offset and number of the next frame */
 	uint64_t last_index, last_commit;
-	/* Entries of the frames that no INDEX lists. */
-	struct kvi_out index;
-	struct kvi_index_delta delta;
-	uint64_t index_entries;
+	uint32_t last_index_bytes, last_commit_bytes; /* sizes of these frames */
+	struct kvi_pending_entries pending;           /* for the next INDEX */
 	/* The archive up to there; what is pointed to belongs to the reader, until it is closed. */
 	const struct kvi_superblock *superblock;
 	const struct kvi_identity *identity;
@@ -38,7 +36,7 @@ struct kvi_resume {
  * Finds the end for a reader that was just opened, at no checkpoint, on a source that can seek. An
  * archive without a COMMIT ends behind its GEOMETRY. The reader forgets the
  * identity that frames behind the end give. lenient: a damaged file ends behind its last COMMIT,
- * too, where no checkpoint follows the damage. to->index is the caller's to free, also on failure.
+ * too, where no checkpoint follows the damage. to->pending is the caller's to free, also on failure.
  * Returns OK, MEM, MEMLIMIT, DATA (a damaged file, or one that was cut while files were packed),
  * OPTIONS (features of a newer version forbid an append, or are needed), IO.
  */

@@ -229,6 +229,7 @@ static kvarc_ret take_segment(struct scan *scan, const struct kvi_frame *frame,
 		                         .t0 = seg.t0,
 		                         .first = r->index.chunks.n,
 		                         .end = r->index.chunks.n,
+		                         .bytes = (uint32_t)frame->bytes,
 		                         .track = seg.track,
 		                         .n = seg.n,
 		                         .chain = { seg.has_chain, seg.chain } };
@@ -253,7 +254,8 @@ static kvarc_ret take_params(struct scan *scan, const struct kvi_frame *frame,
 		                      .sequence = frame->head.sequence,
 		                      .tensor = h.tensor,
 		                      .head = h.head,
-		                      .heads = h.heads };
+		                      .heads = h.heads,
+		                      .bytes = (uint32_t)frame->bytes };
 	return KVARC_OK;
 }
 
@@ -294,7 +296,7 @@ static kvarc_ret take_blob(struct scan *scan, const struct kvi_frame *frame)
 	struct kvi_blob_ref *b = kvi_list_add(&scan->r->index.blobs, &scan->r->alloc, sizeof *b);
 	if (!b)
 		return no_memory(scan->r);
-	*b = (struct kvi_blob_ref){ .offset = frame->offset, .sequence = frame->head.sequence };
+	*b = (struct kvi_blob_ref){ frame->offset, frame->head.sequence, (uint32_t)frame->bytes };
 	return KVARC_OK;
 }
 

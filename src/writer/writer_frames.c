@@ -333,17 +333,68 @@ enum { COPIES_SHARE = 200 };
 static kvarc_ret emit_index(struct kvi_writer_output *output)
 {
 	struct kvi_out *out = &output->content;
+	struct kvi_pending_entries *pending = &output->index.pending;
 	out->n = 0;
-	kvi_put64(out, output->index.last);
-	kvi_put_varint(out, output->index.n);
-	kvi_put_bytes(out, output->index.entries.p, output->index.entries.n);
+	kvi_index_put_head(out, output->index.last, output->index.last_bytes, pending->n);
+	kvi_put_bytes(out, pending->entries.p, pending->entries.n);
 	if (out->failed)
 		return kvi_fail_alloc(output->error, output->alloc);
-	output->index.entries.n = 0;
-	output->index.n = 0;
-	output->index.delta = (struct kvi_index_delta){ 0 };
-	output->index.last = output->offset;
+	kvi_pending_clear(pending);
 	return kvi_writer_emit_content(output, KVI_FRAME_INDEX, out->p, out->n, true, NULL);
+}
+
+static kvarc_ret emit_list(struct kvi_writer_output *output)
+{
+	struct kvi_out *out = &output->content;
+	struct kvi_index_entry entry = { .n = (uint32_t)output->index.pending.chunks };
+	out->n = 0;
+	if (!kvi_pending_take_chunks(&output->index.pending, out))
+		return kvi_fail_alloc(output->error, output->alloc);
+	return kvi_writer_emit_content(output, KVI_FRAME_LIST, out->p, out->n, true, &entry);
+}
+
+/* So few chunks are left to the INDEX. */
+enum { FEW_CHUNKS = 256 };
+
+/* Writes LIST and INDEX where they are due. */
+static kvarc_ret emit_entries(struct kvi_writer_output *output)
+{
+	const struct kvi_pending_entries *pending = &output->index.pending;
+	if (output->index.in_segment || parity_busy(output))
+		return KVARC_OK;
+	const bool full = pending->n >= KVI_INDEX_ENTRIES;
+	if (pending->chunks >= KVI_LIST_ENTRIES || (full && pending->chunks > FEW_CHUNKS)) {
+		kvarc_ret ret = emit_list(output);
+		if (ret)
+			return ret;
+	}
+	return pending->n >= KVI_INDEX_ENTRIES ? emit_index(output) : KVARC_OK;
+}
+
+/* Writes the last LIST of a file, in front of its last COMMIT: so the end that readers fetch first
+ * has COMMIT, INDEX and FOOTER. */
+static kvarc_ret emit_last_list(struct kvi_writer_output *output)
+{
+	if (output->index.in_segment || output->index.pending.chunks <= FEW_CHUNKS)
+		return KVARC_OK;
+	output->uncommitted = true;
+	return emit_list(output);
+}
+
+/* Notes what the FOOTER and the next INDEX say of a frame. */
+static void note_frame(struct kvi_writer_index *index, uint16_t type, uint64_t offset,
+                       uint64_t bytes)
+{
+	if (type == KVI_FRAME_INDEX) {
+		index->last = offset;
+		index->last_bytes = (uint32_t)bytes;
+	} else if (type == KVI_FRAME_COMMIT) {
+		index->last_commit = offset;
+		index->last_commit_bytes = (uint32_t)bytes;
+		index->in_segment = false;
+	} else if (type == KVI_FRAME_SEGMENT || type == KVI_FRAME_STOREREF) {
+		index->in_segment = true;
+	}
 }
 
 kvarc_ret kvi_writer_flush(struct kvi_writer_output *output, bool parity)
@@ -387,21 +438,19 @@ kvarc_ret kvi_writer_emit(struct kvi_writer_output *output, uint16_t type, uint8
 		entry->type = type > UINT8_MAX ? 0 : (uint8_t)type;
 		entry->offset = output->offset;
 		entry->sequence = output->sequence;
-		kvi_index_put(&output->index.entries, &output->index.delta, entry);
-		if (output->index.entries.failed)
+		entry->bytes = (uint32_t)bytes;
+		if (!kvi_pending_add(&output->index.pending, entry))
 			return kvi_fail_alloc(output->error, output->alloc);
-		output->index.n++;
 		if (kvi_frame_counts(type))
 			output->uncommitted = type != KVI_FRAME_COMMIT;
 	}
+	note_frame(&output->index, type, output->offset, bytes);
 	output->offset += bytes;
 	output->sequence++;
 	output->stats.frames++;
 	output->stats.file_bytes = output->offset;
 	ret = cover(output, type, frame, bytes, output->offset - bytes);
-	return ret || output->index.n < KVI_INDEX_ENTRIES || parity_busy(output)
-	               ? ret
-	               : emit_index(output);
+	return ret ? ret : emit_entries(output);
 }
 
 kvarc_ret kvi_writer_emit_content(struct kvi_writer_output *output, uint16_t type,
@@ -473,7 +522,7 @@ kvarc_ret kvi_writer_put_params(kvarc_writer *w, const struct kvi_params_header 
 	*sequence = output->sequence;
 	kvarc_ret ret = kvi_writer_emit_content(output, KVI_FRAME_PARAMS, out->p, out->n, true,
 	                                        &entry);
-	/* An INDEX may have followed and overwritten the scratch buffer. */
+	/* A LIST or INDEX may have followed and overwritten the scratch buffer. */
 	if (ret || output->sequence != *sequence + 1)
 		return ret;
 	return keep_params(output, &entry, kvi_load32(output->scratch.p + 12), decoded);
@@ -492,7 +541,6 @@ kvarc_ret kvi_writer_emit_commit(kvarc_writer *w, const struct kvi_checkpoint *c
 	kvi_commit_put(out, &c, w->tokens, w->geometry.n_tracks);
 	if (out->failed)
 		return kvi_fail_alloc(w->error, &w->alloc);
-	w->out.index.last_commit = w->out.offset;
 	return kvi_writer_emit_content(&w->out, KVI_FRAME_COMMIT, out->p, out->n, false, &entry);
 }
 
@@ -578,18 +626,24 @@ kvarc_ret kvi_writer_finish(kvarc_writer *w)
 		ret = emit_predictor_copy(w);
 	if (ret == KVARC_OK)
 		ret = emit_keys(&w->out);
+	if (ret == KVARC_OK)
+		ret = emit_last_list(&w->out);
 	if (ret == KVARC_OK && (w->out.uncommitted || w->out.crypt))
 		ret = kvi_writer_emit_commit(w, NULL);
 	if (ret == KVARC_OK)
 		ret = flush_parity(&w->out);
-	if (ret == KVARC_OK && w->out.index.n)
+	if (ret == KVARC_OK && w->out.index.pending.n)
 		ret = emit_index(&w->out);
 	/* The frames reach the sink before the FOOTER: a crash must not cost the state before. */
 	if (ret == KVARC_OK && (w->archive || w->out.checkpoint))
 		ret = kvi_writer_flush(&w->out, false);
 	if (ret)
 		return ret;
-	struct kvi_footer f = { w->out.index.last, w->out.index.last_commit, w->out.sequence };
+	const struct kvi_footer f = { .index = w->out.index.last,
+		                      .commit = w->out.index.last_commit,
+		                      .frames = w->out.sequence,
+		                      .index_bytes = w->out.index.last_bytes,
+		                      .commit_bytes = w->out.index.last_commit_bytes };
 	kvi_footer_write(payload, &f);
 	return kvi_writer_emit_content(&w->out, KVI_FRAME_FOOTER, payload, sizeof payload, false,
 	                               NULL);
@@ -606,7 +660,7 @@ kvarc_ret kvi_writer_open_output(struct kvi_writer_output *output, const kvarc_s
 	kvi_out_init(&output->scratch, alloc);
 	kvi_out_init(&output->content, alloc);
 	kvi_out_init(&output->sealed, alloc);
-	kvi_out_init(&output->index.entries, alloc);
+	kvi_pending_init(&output->index.pending, alloc);
 	kvi_out_init(&output->copies.payloads, alloc);
 	kvi_out_init(&output->copies.list, alloc);
 	return parity ? open_parity(output, parity) : KVARC_OK;
@@ -676,14 +730,14 @@ static kvarc_ret take_end(struct kvi_writer_output *output, const struct kvi_res
 	output->sequence = end->sequence;
 	output->stats.file_bytes = end->offset;
 	output->index.last = end->last_index;
+	output->index.last_bytes = end->last_index_bytes;
 	output->index.last_commit = end->last_commit;
-	output->index.delta = end->delta;
-	output->index.n = end->index_entries;
-	kvi_put_bytes(&output->index.entries, end->index.p, end->index.n);
+	output->index.last_commit_bytes = end->last_commit_bytes;
 	output->checkpoint = end->checkpoint;
 	output->uncommitted = !end->last_commit;
-	return output->index.entries.failed ? kvi_fail_alloc(output->error, output->alloc)
-	                                    : KVARC_OK;
+	return kvi_pending_copy(&output->index.pending, &end->pending)
+	               ? KVARC_OK
+	               : kvi_fail_alloc(output->error, output->alloc);
 }
 
 /* Removes what is behind the last commit. */
@@ -739,7 +793,7 @@ void kvi_writer_close_output(struct kvi_writer_output *output)
 	kvi_out_free(&output->sealed);
 	kvi_crypt_close(&output->crypt);
 	close_parity(output);
-	kvi_out_free(&output->index.entries);
+	kvi_out_free(&output->index.pending.entries);
 	kvi_out_free(&output->copies.payloads);
 	kvi_out_free(&output->copies.list);
 }

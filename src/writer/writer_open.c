@@ -603,7 +603,7 @@ static kvarc_ret resume(kvarc_writer *w, bool lenient)
 	if (!ret)
 		ret = kvi_writer_continue_file(&w->out, &w->resumed, w->options.keys);
 	w->options.keys = NULL; /* the caller may wipe them */
-	kvi_out_free(&end->index);
+	kvi_out_free(&end->pending.entries);
 	return ret;
 }
 

@@ -77,12 +77,12 @@ struct kvi_writer_track {
 	struct kvi_token_coder *ids;       /* NULL: ids are stored now; earlier ones may be coded */
 };
 
-/* Entries of the frames that no INDEX lists yet. */
+/* What the next INDEX says, and the FOOTER. */
 struct kvi_writer_index {
-	struct kvi_out entries;
-	struct kvi_index_delta delta;
-	uint64_t n;
+	struct kvi_pending_entries pending;
 	uint64_t last, last_commit; /* offsets of the last INDEX and COMMIT, 0: none */
+	uint32_t last_bytes, last_commit_bytes;
+	bool in_segment; /* no COMMIT has followed the last SEGMENT or STOREREF */
 };
 
 /* PARAMS frames that may be written again at the end, as copies. */

@@ -107,13 +107,14 @@ static void test_frame_types(void **state)
 		for (uint16_t flags = 0; flags < 4; flags++) {
 			struct kvi_frame_head h = { .type = (uint16_t)type, .flags = flags };
 			bool critical = flags & 1;
-			bool known = (type >= 1 && type <= 11) || type == 15;
+			bool known = (type >= 1 && type <= 11) || type == 15 || type == 18;
 			bool is_c = type == 1 || (type >= 5 && type <= 8) || type == 11 ||
 			            type == 15;
 			kvarc_ret want;
 			if (type == 0 || flags > 1 || type == 14 || type == 16)
 				want = KVARC_DATA;
-			else if ((type <= 13 || type == 15 || type == 17) && critical != is_c)
+			else if ((type <= 13 || type == 15 || type == 17 || type == 18) &&
+			         critical != is_c)
 				want = KVARC_DATA;
 			else
 				want = known || !critical ? KVARC_OK : KVARC_OPTIONS;
@@ -263,7 +264,7 @@ static void test_commit_and_footer(void **state)
 	const uint64_t tokens[3] = { 0, 300, 1ull << 40 };
 	const uint8_t label[] = "turn 7";
 	struct kvi_commit c = { 12, 800, { 7, 1780000000000, label, 6 } }, back;
-	struct kvi_footer f = { 80, 160, 9 }, fback;
+	struct kvi_footer f = { 80, 160, 9, 96, 112 }, fback;
 	uint64_t got[3];
 	uint8_t b[KVI_FOOTER_BYTES];
 	struct kvi_out out;
@@ -290,7 +291,7 @@ static void test_commit_and_footer(void **state)
 
 static void test_index(void **state)
 {
-	const struct kvi_index_entry list[] = {
+	struct kvi_index_entry list[] = {
 		{ .type = KVI_FRAME_GEOMETRY, .offset = 64, .sequence = 0 },
 		{ .type = KVI_FRAME_SEGMENT,
 		  .tensor = 3,
@@ -314,6 +315,7 @@ static void test_index(void **state)
 		  .params = 2,
 		  .offset = 1 << 30,
 		  .sequence = 9 },
+		{ .type = KVI_FRAME_LIST, .n = 70000, .offset = (1 << 30) + 96, .sequence = 11 },
 		{ .type = 0, .offset = 1ull << 40, .sequence = 1000 },
 	};
 	enum { N = sizeof list / sizeof list[0] };
@@ -323,12 +325,14 @@ static void test_index(void **state)
 	struct kvi_out out;
 	(void)state;
 	kvi_out_init(&out, &alloc);
-	kvi_put64(&out, 64);
-	kvi_put_varint(&out, N);
-	for (size_t i = 0; i < N; i++)
+	kvi_index_put_head(&out, 64, 48, N);
+	for (size_t i = 0; i < N; i++) {
+		list[i].bytes = (uint32_t)(48 + 16 * i);
 		kvi_index_put(&out, &d, &list[i]);
+	}
 	assert_true(kvi_index_begin(&r, out.p, out.n));
 	assert_int_equal(r.previous, 64);
+	assert_int_equal(r.previous_bytes, 48);
 	for (size_t i = 0; i < N; i++) {
 		assert_true(kvi_index_next(&r, &e));
 		assert_int_equal(e.type, list[i].type);
@@ -341,6 +345,7 @@ static void test_index(void **state)
 		assert_int_equal(e.params, list[i].params);
 		assert_int_equal(e.codec, list[i].codec);
 		assert_int_equal(e.n, list[i].n);
+		assert_int_equal(e.bytes, list[i].bytes);
 	}
 	assert_false(kvi_index_next(&r, &e));
 	assert_true(kvi_index_end(&r));
@@ -353,11 +358,58 @@ static void test_index(void **state)
 	out.p[0] = 65; /* not aligned */
 	assert_false(kvi_index_begin(&r, out.p, out.n));
 	out.p[0] = 64;
-	out.p[9] = KVI_FRAME_INDEX; /* never listed */
+	out.p[8] = 47; /* no size of a frame */
+	assert_false(kvi_index_begin(&r, out.p, out.n));
+	out.p[8] = 48;
+	out.p[13] = KVI_FRAME_INDEX; /* never listed */
 	assert_true(kvi_index_begin(&r, out.p, out.n));
 	assert_false(kvi_index_next(&r, &e));
 	assert_false(kvi_index_end(&r));
 	done(&out);
+}
+
+/* Entries of chunks go into a LIST, but for those that an earlier INDEX has. */
+static void test_pending(void **state)
+{
+	struct kvi_pending_entries p;
+	struct kvi_index_reader r;
+	struct kvi_index_entry e = { .bytes = 64, .heads = 1, .n = 1 };
+	struct kvi_out list;
+	(void)state;
+	kvi_out_init(&list, &alloc);
+	kvi_pending_init(&p, &alloc);
+	for (uint64_t i = 0; i < 6; i++) {
+		e.type = i % 3 ? KVI_FRAME_CHUNK : KVI_FRAME_SEGMENT;
+		e.offset = 64 + 64 * i;
+		e.sequence = i;
+		e.segment = i % 3 ? i / 3 * 3 : 0;
+		assert_true(kvi_pending_add(&p, &e));
+		if (i == 2) {
+			assert_int_equal(p.chunks, 2);
+			p.restated = p.n;
+			p.chunks = 0;
+		}
+	}
+	assert_int_equal(p.chunks, 2);
+	assert_true(kvi_pending_take_chunks(&p, &list));
+	assert_int_equal(p.n, 4);
+	assert_int_equal(p.restated, 3);
+	assert_int_equal(p.chunks, 0);
+	assert_true(kvi_list_begin(&r, list.p, list.n));
+	for (uint64_t i = 4; i < 6; i++) {
+		assert_true(kvi_index_next(&r, &e));
+		assert_int_equal(e.type, KVI_FRAME_CHUNK);
+		assert_int_equal(e.offset, 64 + 64 * i);
+		assert_int_equal(e.segment, 3);
+	}
+	assert_true(kvi_index_end(&r));
+	list.p[1] = KVI_FRAME_SEGMENT;
+	assert_true(kvi_list_begin(&r, list.p, list.n));
+	assert_false(kvi_index_next(&r, &e));
+	kvi_pending_clear(&p);
+	assert_int_equal(p.n + p.restated, 0);
+	kvi_out_free(&p.entries);
+	done(&list);
 }
 
 int main(void)
@@ -367,6 +419,7 @@ int main(void)
 		cmocka_unit_test(test_frame_types),       cmocka_unit_test(test_packed),
 		cmocka_unit_test(test_segment),           cmocka_unit_test(test_chunk_and_params),
 		cmocka_unit_test(test_commit_and_footer), cmocka_unit_test(test_index),
+		cmocka_unit_test(test_pending),
 	};
 	kvi_alloc_init(&alloc, NULL, 0);
 	return cmocka_run_group_tests(tests, NULL, NULL);

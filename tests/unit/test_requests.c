@@ -444,7 +444,9 @@ static void test_memory_limit(void **state)
 		assert_true(ret == KVARC_OK || (ret == KVARC_MEMLIMIT && limit < 8 << 20));
 		if (ret == KVARC_OK) {
 			kvarc_info info;
-			assert_int_equal(twice(&a), 0);
+			/* Where the end does not fit into memory, the LIST between COMMIT and
+			 * INDEX is read with them, and again when it is needed. */
+			assert_true(twice(&a) <= (limit < 4 << 20 ? 1024 : 0));
 			assert_int_equal(kvarc_reader_get_info(r, &info), KVARC_OK);
 			assert_true((uint64_t)a.requests <= info.frames);
 		}
