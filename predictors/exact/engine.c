@@ -89,11 +89,27 @@ static kvarc_ret not_floats(const struct building *building)
 
 enum { ROWS_STEP = 16 }; /* a block of an operand */
 
-/* chain := H128(chain || H128(row hashes)) */
-static void hash_matrix(struct building *building, const uint64_t *hashes, size_t n)
+/* Label of a matrix in the digest: without it, models with the same rows in other matrices would
+ * share a digest. */
+struct matrix_label {
+	uint32_t number; /* number of the matrix in spec/arithmetic.md 9 */
+	uint64_t rows, columns;
+	struct kvi_number_groups groups; /* groups as the rows are hashed: none of fp32 */
+};
+
+enum { LABEL_BYTES = 16 };
+
+/* chain := H128(chain || label || H128(row hashes)) */
+static void hash_matrix(struct building *building, const struct matrix_label *label,
+                        const uint64_t *hashes)
 {
-	struct kvi_h128 h = kvi_h128(hashes, n * sizeof *hashes);
-	building->chain = kvi_h128_2(&building->chain, sizeof building->chain, &h, sizeof h);
+	uint8_t link[LABEL_BYTES + sizeof(struct kvi_h128)];
+	kvi_store32(link, label->number);
+	kvi_store32(link + 4, (uint32_t)label->rows);
+	kvi_store32(link + 8, (uint32_t)label->columns);
+	kvi_store32(link + 12, label->groups.group + (label->groups.minima ? 256u : 0));
+	kvi_store_h128(link + LABEL_BYTES, kvi_h128(hashes, label->rows * sizeof *hashes));
+	building->chain = kvi_h128_2(&building->chain, sizeof building->chain, link, sizeof link);
 }
 
 /* The rows of a matrix by all workers. row: takes one with `row_bytes` of memory for itself and
@@ -101,7 +117,8 @@ static void hash_matrix(struct building *building, const uint64_t *hashes, size_
 struct row_job {
 	bool (*row)(const void *opaque, uint64_t row, float *memory, uint64_t *hash);
 	const void *opaque;
-	size_t rows, row_bytes;
+	struct matrix_label label;
+	size_t row_bytes;
 	uint8_t *memory; /* memory of each worker */
 	bool *bad;       /* flag of each worker */
 	uint64_t *hashes;
@@ -112,7 +129,7 @@ static void some_rows(void *opaque, size_t i, unsigned worker)
 	const struct row_job *j = opaque;
 	float *memory = (float *)(void *)(j->memory + worker * j->row_bytes);
 	size_t end = (i + 1) * ROWS_STEP;
-	for (size_t r = i * ROWS_STEP; r < end && r < j->rows; r++)
+	for (size_t r = i * ROWS_STEP; r < end && r < j->label.rows; r++)
 		j->bad[worker] |= !j->row(j->opaque, r, memory, &j->hashes[r]);
 }
 
@@ -123,15 +140,15 @@ static kvarc_ret all_rows(struct building *building, struct row_job *job)
 	unsigned workers = kvi_pool_workers(building->pool);
 	kvarc_ret ret = KVARC_OK;
 	job->memory = kvi_array(alloc, workers, job->row_bytes);
-	job->hashes = kvi_array(alloc, job->rows, sizeof *job->hashes);
+	job->hashes = kvi_array(alloc, job->label.rows, sizeof *job->hashes);
 	job->bad = kvi_calloc(alloc, workers, sizeof *job->bad);
 	if (job->memory && job->hashes && job->bad) {
-		kvi_parallel(building->pool, (job->rows + ROWS_STEP - 1) / ROWS_STEP, some_rows,
-		             job);
+		kvi_parallel(building->pool, (job->label.rows + ROWS_STEP - 1) / ROWS_STEP,
+		             some_rows, job);
 		for (unsigned i = 0; i < workers && !ret; i++)
 			if (job->bad[i])
 				ret = not_finite(building);
-		hash_matrix(building, job->hashes, job->rows);
+		hash_matrix(building, &job->label, job->hashes);
 	} else {
 		ret = kvi_alloc_error(alloc);
 	}
@@ -189,7 +206,7 @@ static kvarc_ret make_operand(struct building *building, const struct kvi_engine
 		c.groups = kvi_groups(part->from->columns, form->group);
 	struct row_job j = { .row = convert_row,
 		             .opaque = &c,
-		             .rows = c.to->rows,
+		             .label = { part->number, c.to->rows, c.to->columns, c.native },
 		             .row_bytes = (c.to->columns + 64) * 2 * sizeof(float) };
 	return all_rows(building, &j);
 }
@@ -207,7 +224,7 @@ static kvarc_ret make_vector(struct building *building, const struct kvi_engine_
 		x[i] = raw[file_row(&part->order, i)] + part->plus;
 	kvi_free(building->e->alloc, raw);
 	uint64_t hash = kvi_h64(x, n * sizeof *x);
-	hash_matrix(building, &hash, 1);
+	hash_matrix(building, &(struct matrix_label){ part->number, 1, n, { 0 } }, &hash);
 	return good ? KVARC_OK : not_finite(building);
 }
 
@@ -246,11 +263,12 @@ static bool hash_row(const void *opaque, uint64_t row, float *x, uint64_t *hash)
 	return good;
 }
 
-static kvarc_ret hash_rows(struct building *building, const struct kvi_matrix *matrix)
+static kvarc_ret hash_rows(struct building *building, uint32_t number,
+                           const struct kvi_matrix *matrix)
 {
 	struct row_job j = { .row = hash_row,
 		             .opaque = matrix,
-		             .rows = matrix->rows,
+		             .label = { number, matrix->rows, matrix->columns, { 0 } },
 		             .row_bytes = matrix->columns * sizeof(float) };
 	return all_rows(building, &j);
 }
@@ -274,6 +292,7 @@ static kvarc_ret hash_shape(struct building *building)
 	for (size_t i = 0; i < 8; i++)
 		kvi_store32(head + 4 * i, shape[i]);
 	memcpy(head + 32, numbers, sizeof numbers);
+	kvi_store32(head + 32 + sizeof numbers, m->n_ropes ? m->ropes[0].rotary : 0);
 	for (size_t l = 0; l < m->n_layers; l++)
 		kvi_store32(head + 64 + 4 * l, m->layers[l].window);
 	building->chain = kvi_h128(head, bytes);
@@ -285,12 +304,12 @@ static kvarc_ret hash_shape(struct building *building)
 static kvarc_ret hash_head(struct building *building)
 {
 	const struct kvi_model_file *m = building->e->file;
-	const struct kvi_matrix *rows[2] = { &m->embedding, &m->positions };
+	const struct kvi_matrix *rows[KVI_EMBEDDINGS] = { &m->embedding, &m->positions };
 	kvarc_ret ret = hash_shape(building);
 	building->name = "embedding";
-	for (size_t i = 0; !ret && i < 2; i++)
+	for (uint32_t i = 0; !ret && i < KVI_EMBEDDINGS; i++)
 		if (rows[i]->data) {
-			ret = hash_rows(building, rows[i]);
+			ret = hash_rows(building, i, rows[i]);
 			ret = ret ? ret : progress(building, rows[i]);
 		}
 	return ret;
@@ -392,7 +411,7 @@ static kvarc_ret make_head(struct building *building)
 	kvi_store_h128(start, e->digest);
 	memcpy(start + 16, &m->logit_cap, sizeof m->logit_cap);
 	building->chain = kvi_h128(start, sizeof start);
-	const struct kvi_engine_part parts[] = {
+	struct kvi_engine_part parts[] = {
 		{ .name = "output norm",
 		  .from = &m->output_norm,
 		  .vector = &e->output_norm,
@@ -405,10 +424,13 @@ static kvarc_ret make_head(struct building *building)
 		  .kind = KVI_MATRIX_HEAD,
 		  .operand = &e->output },
 	};
+	uint32_t first = kvi_engine_part_number(m->n_layers, 0);
 	kvarc_ret ret = KVARC_OK;
-	for (size_t i = 0; !ret && i < sizeof parts / sizeof *parts; i++)
+	for (uint32_t i = 0; !ret && i < sizeof parts / sizeof *parts; i++) {
+		parts[i].number = first + i;
 		if (parts[i].from->data)
 			ret = make_part(building, &parts[i]);
+	}
 	return ret;
 }
 

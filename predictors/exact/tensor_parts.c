@@ -10,12 +10,16 @@ enum { ALIGN = 64, GROUP_OF_W8 = 64, GROUP_OF_W15 = 128 };
 struct list {
 	struct kvi_engine_part *parts;
 	size_t n;
+	uint32_t number; /* number of the next part, whether the model has it or not */
 };
 
 static void add(struct list *list, const struct kvi_engine_part *part)
 {
-	if (part->from->data)
-		list->parts[list->n++] = *part;
+	uint32_t number = list->number++;
+	if (part->from->data) {
+		list->parts[list->n] = *part;
+		list->parts[list->n++].number = number;
+	}
 }
 
 static void add_vectors(struct list *list, const struct kvi_model_layer *from,
@@ -86,7 +90,7 @@ size_t kvi_engine_parts(struct kvi_engine *engine, uint32_t layer,
 {
 	const struct kvi_model_file *m = engine->file;
 	struct kvi_engine_layer *l = &engine->layers[layer];
-	struct list list = { parts, 0 };
+	struct list list = { parts, 0, kvi_engine_part_number(layer, 0) };
 	const struct kvi_row_order slots = { m->head_channels, l->rope ? l->rope->rotary : 0,
 		                             m->interleaved };
 	add_vectors(&list, &m->layers[layer], slots, m->norm_plus_one ? 1 : 0, l);

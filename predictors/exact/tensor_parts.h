@@ -20,6 +20,7 @@ struct kvi_row_order {
 /* A matrix of a layer and its destination in the engine. */
 struct kvi_engine_part {
 	const char *name; /* name for messages */
+	uint32_t number;  /* number in the digest */
 	const struct kvi_matrix *from;
 	struct kvi_row_order order;
 	enum kvi_matrix_kind kind;   /* kind of operands */
@@ -30,6 +31,13 @@ struct kvi_engine_part {
 
 /* Most parts of a layer. */
 enum { KVI_LAYER_PARTS = 21 };
+/* Matrices in front of the first layer: the embedding and the positions. */
+enum { KVI_EMBEDDINGS = 2 };
+/* Number of part `index` of a layer in the digest; behind the last layer those of the head. */
+static inline uint32_t kvi_engine_part_number(uint32_t layer, uint32_t index)
+{
+	return KVI_EMBEDDINGS + KVI_LAYER_PARTS * layer + index;
+}
 /* Lists the parts of a layer that the model has, in the order of the digest; returns their
  * number. */
 size_t kvi_engine_parts(struct kvi_engine *engine, uint32_t layer,

@@ -17,7 +17,7 @@ struct kvi_pool;
 
 /* Version of the file, new when the numbers or their order in parts change:
  * tests/unit/test_weight_cache.c compares them. */
-enum { KVI_WEIGHT_CACHE_VERSION = 2 };
+enum { KVI_WEIGHT_CACHE_VERSION = 3 };
 
 /* Key and sizes of an engine's file. */
 struct kvi_weight_cache_layout {

@@ -133,6 +133,7 @@ class Matrix:
         demand(rows * self.row_bytes <= len(data),
                "the file ends before the end of tensor %s" % name)
         self.data, self.bf16 = data, kind == 30
+        self.minima = self.read in (q4_1, q5_1, q4_k, q5_k)
 
     def raw(self, r):
         return self.data[r * self.row_bytes:(r + 1) * self.row_bytes]

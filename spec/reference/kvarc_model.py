@@ -23,6 +23,18 @@ def floats(x):
     return struct.pack("<%df" % len(x), *x)
 
 
+def form(m):
+    """9: of a matrix as its rows are hashed."""
+    return m.group + 256 * m.minima
+
+
+def link(chain, number, columns, form, rows):
+    """9: the chain with one more matrix."""
+    hashes = [struct.pack("<Q", h64(r)) for r in rows]
+    return h128(chain + struct.pack("<4I", number, len(hashes), columns, form)
+                + h128(b"".join(hashes)))
+
+
 class Model:
     def __init__(self, data):
         self.weights = w = Weights(data)
@@ -33,26 +45,27 @@ class Model:
 
     def chain(self, w):
         chain = h128(struct.pack(
-            "<8I3f20x%dI" % w.n_layers, w.n_layers, w.width, w.heads,
+            "<8I3fI16x%dI" % w.n_layers, w.n_layers, w.width, w.heads,
             w.kv_heads, w.channels, w.ffn, w.vocabulary,
             w.gelu + 256 * w.layer_norm, w.eps, w.scale, w.embedding_scale,
-            *w.windows))
-
-        def add(rows):
-            hashes = [struct.pack("<Q", h64(r)) for r in rows]
-            return h128(chain + h128(b"".join(hashes)))
-
-        for m in (w.embedding, w.positions):
+            w.rotary, *w.windows))
+        for number, m in enumerate((w.embedding, w.positions)):
             if m:
-                chain = add(floats(m.floats(r)) for r in range(m.rows))
+                chain = link(chain, number, m.columns, 0, (
+                    floats(m.floats(r)) for r in range(m.rows)))
+        number = 2
         for i, layer in enumerate(w.layers):
             for key, _ in VECTORS:
                 if layer[key]:
-                    chain = add([floats(w.vector(i, key))])
+                    x = w.vector(i, key)
+                    chain = link(chain, number, len(x), 0, [floats(x)])
+                number += 1
             for key, _ in MATRICES:
-                if layer[key]:
-                    chain = add(self.hashed(layer[key], r)
-                                for r in w.rows(i, key))
+                m = layer[key]
+                if m:
+                    chain = link(chain, number, m.columns, form(m), (
+                        self.hashed(m, r) for r in w.rows(i, key)))
+                number += 1
         return chain
 
     @staticmethod
@@ -177,13 +190,14 @@ class Output:
                      weight_row(w.output.floats(r), True)
                      for r in range(w.output.rows)]
         chain = h128(model.digest + struct.pack("<f12x", self.cap))
-        for m in (w.output_norm, w.output_norm_bias, w.output):
+        number = 2 + len(VECTORS + MATRICES) * w.n_layers
+        for at, m in enumerate((w.output_norm, w.output_norm_bias)):
             if m:
-                hashes = [struct.pack("<Q", h64(
-                    floats(m.floats(r)) if m is not w.output
-                    else model.hashed(m, r))) for r in range(m.rows)]
-                chain = h128(chain + h128(b"".join(hashes)))
-        self.digest = chain
+                chain = link(chain, number + at, m.columns, 0,
+                             [floats(m.floats(0))])
+        self.digest = link(
+            chain, number + 2, w.output.columns, form(w.output),
+            (model.hashed(w.output, r) for r in range(w.output.rows)))
 
     def logits(self, h):
         x = norm(h, self.norm, self.bias, self.eps)[0]

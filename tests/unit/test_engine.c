@@ -497,6 +497,34 @@ static void test_digest(void **state)
 	free(m.memory);
 }
 
+/* Models with the same rows in different matrices have different digests. */
+static void test_digest_labels(void **state)
+{
+	struct engine_model m;
+	struct kvi_pool *pool;
+	struct kvi_engine *e;
+	struct kvi_h128 d[2];
+	(void)state;
+	make_model(&m);
+	assert_int_equal(kvi_pool_open(&pool, &alloc, 1), KVARC_OK);
+	struct kvi_model_layer *l = &m.layers[1];
+	const struct kvi_matrix gains = {
+		.type = KVI_NUM_F32, .rows = 1, .columns = m.file.head_channels, .data = l->up.data
+	};
+	struct kvi_matrix *norm[2] = { &l->q_norm, &l->k_norm };
+	for (int i = 0; i < 2; i++) {
+		const struct kvi_matrix none = { 0 };
+		*norm[i] = gains;
+		*norm[!i] = none;
+		assert_int_equal(kvi_engine_open(&e, &alloc, &m.file, &w8a8, pool, NULL), KVARC_OK);
+		d[i] = kvi_engine_digest(e);
+		kvi_engine_close(&e);
+	}
+	assert_memory_not_equal(&d[0], &d[1], sizeof d[0]);
+	kvi_pool_close(pool);
+	free(m.memory);
+}
+
 enum breaking {
 	WIDE_HEADS,
 	HEADS_DO_NOT_DIVIDE,
@@ -674,8 +702,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_close_to_doubles), cmocka_unit_test(test_same_bits),
 		cmocka_unit_test(test_callers_mode),     cmocka_unit_test(test_other_ids),
-		cmocka_unit_test(test_digest),           cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_fp8_of_quantised),
+		cmocka_unit_test(test_digest),           cmocka_unit_test(test_digest_labels),
+		cmocka_unit_test(test_refused),          cmocka_unit_test(test_fp8_of_quantised),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
