@@ -5,8 +5,8 @@ import struct
 
 from bad_base import RAW, add, base, cut, edit, poke, small, splice, vector
 from enc_codecs import fit_bytes
-from enc_fields import varint, zstd_frame
-from kvarc_enc import Writer
+from enc_fields import U8, varint, zstd_frame
+from kvarc_enc import KEY, Writer, h64, tensor
 
 
 # -------------------------------------------------------------- 2 superblock
@@ -159,6 +159,39 @@ def _():
         for i in (0, 0, 1):
             w.chunk(i, RAW)
     return small(steps)
+
+
+def order_of_heads(name, text, n_heads, *firsts):
+    """A tensor of heads with a chunk for each, that begin at `firsts`."""
+    @vector("order-head-" + name, text)
+    def _():
+        w = Writer()
+        w.geometry([], [(0, 0, "")], [tensor(0, KEY, U8, n_heads, 2),
+                                      tensor(1, KEY, U8, 1, 2)])
+        w.segment(0, 2)
+        for first in firsts:
+            w.chunk(0, RAW, first=first, heads=1)
+        w.chunk(1, RAW)
+        w.close()
+        return bytes(w.out)
+
+
+order_of_heads("first", "a CHUNK of head 1 where one of head 0 is due", 2, 1, 0)
+order_of_heads("skipped", "head 2 behind head 0, and then head 1", 3, 0, 2, 1)
+order_of_heads("twice", "head 0 twice and head 1 never", 2, 0, 0)
+
+
+@vector("order-chunk-early", "a CHUNK before its SEGMENT")
+def _():
+    def steps(w):
+        segment = w.sequence + 1
+        raw = bytes(RAW)
+        w.frame("CHUNK", struct.pack(
+            "<IHHQQBBHIQII", 0, 0, 1, segment, 0, 0, 3, 2, 0, h64(raw), 0, 0)
+            + raw, decoded=len(raw))
+        w.segment(0, 2)
+        w.chunk(0, RAW)
+    return small(steps, 1)
 
 
 @vector("order-no-commit", "a SEGMENT follows without a COMMIT between")

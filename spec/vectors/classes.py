@@ -37,6 +37,7 @@ VERIFIER = {
         r"encrypted-(footer|key-late)",
         r"encrypted-inner-(0|footer|parity|encrypted|key|critical)",
         r"order-(two-geometries|value-first|chunk-twice|no-commit)",
+        r"order-head-(first|skipped)",
         r"order-(chunk-after-commit|params-late|restore-.*|blob-early)",
         r"storeref-(no-commit|early)",
     ],

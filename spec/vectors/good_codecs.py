@@ -178,6 +178,25 @@ def _():
     return w
 
 
+@vector("grid-zero-cell", "codec 5, elements of the cells beside zero, j = 0, "
+        "behind tokens of each NB: those of more than 1 bit are escapes after "
+        "their raw bits")
+def _():
+    rng = Random(46)
+    w = Writer()
+    means = [0, 24, 64, 100, 136, 180, 250, 400, 700, 1500, 3000]
+    means += [-mean for mean in means]
+    dtypes = [F16, BF16]
+    w.geometry([], [(0, 0, "")], [tensor(i, KEY, d, 1, len(means))
+                                  for i, d in enumerate(dtypes)])
+    w.segment(0, 16)
+    for i, d in enumerate(dtypes):
+        put(w, i, normal(rng, d, 16, len(means), 0.0, [0.2] * len(means)),
+            GridParams([0] * len(means), means, late=True))
+    w.close()
+    return w
+
+
 @vector("bytes", "codec 6 for i8, u8 and bytes: two tables, bytes without a "
         "frequency that are escaped; two streams of 40 tokens")
 def _():

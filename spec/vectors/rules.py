@@ -71,9 +71,11 @@ RULES = {
         "bad-order-blob-early",
         "bad-profile-interrupted bad-profile-alone",
         "bad-order-params-late",
-        "bad-order-chunk-after-commit",
+        "bad-order-chunk-after-commit bad-order-chunk-early",
         "bad-order-value-first bad-order-chunk-twice "
-        "bad-order-chunk-missing good-order",
+        "bad-order-chunk-missing bad-order-head-first "
+        "bad-order-head-skipped bad-order-head-twice good-order "
+        "good-head-groups",
         "bad-order-no-commit good-commits",
         "bad-footer-uncommitted good-appended",
         "bad-cut-after-chunk bad-cut-after-geometry good-open "
@@ -104,7 +106,7 @@ RULES = {
         "bad-chain-identity bad-chain-namespace",
         "tests/unit/test_session.c",
     ],
-    "6.1": ["bad-segment-run-not-maximal"],
+    "6.1": ["bad-segment-run-not-maximal bad-segment-run-empty"],
     "7": [
         "bad-chunk-raw-check bad-streams-raw-check "
         "bad-streams-raw-check-whole",
