@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # core.sh - the core reader spec/reference/core.py treats all vectors as its parts of the format
-# demand, needs no other module, and keeps to 500 statements.
+# demand, needs no other module, and keeps to 500 lines of code.
 set -u
 srcdir=${srcdir:-.}
 python=${PYTHON3:-}
