@@ -150,12 +150,13 @@ tests_reference_generate_LDADD = libkvarc.la -lm
 tests_reference_refer_SOURCES = tests/reference/refer.c
 tests_reference_refer_LDADD = libkvarc.la
 TESTS += tests/vectors.sh tests/reference/random_files.sh tests/reference/misreadings.sh \
-	tests/reference/core.sh
+	tests/reference/core.sh tests/reference/frozen.sh
 EXTRA_DIST += tests/vectors.sh tests/reference/random_files.sh \
 	tests/reference/random_files.py tests/reference/ref_all.py \
 	tests/reference/area_bytes.py \
 	tests/reference/misreadings.sh tests/reference/misreadings.py tests/reference/misreadings.txt \
-	tests/reference/core.sh tests/reference/core_vectors.py
+	tests/reference/core.sh tests/reference/core_vectors.py \
+	tests/reference/frozen.sh
 
 # Peaks of memory on hostile files.
 TESTS += tests/hostile_memory.sh
