@@ -81,7 +81,7 @@ raw_chunk("constant-value", "codec 2 with another value", b"\7", 2,
 raw_chunk("no-params", "codec 6 without PARAMS", b"\0" * 133, 6)
 
 
-def repeat_chunk(name, text, of, values=RAW, extra=b""):
+def repeat_chunk(name, text, of, values=RAW, extra=b"", section=0):
     """Two segments; the second repeats. Frames: GEOMETRY 0, SEGMENT 1,
     CHUNK 2, COMMIT 3, SEGMENT 4, CHUNK 5 (a repeat of 2), ..."""
     @vector("repeat-" + name, text)
@@ -93,11 +93,11 @@ def repeat_chunk(name, text, of, values=RAW, extra=b""):
                 if i == 0:
                     w.chunk(0, RAW)
                 else:
-                    sequence, offset = of(i, offsets)
-                    w.chunk_frame(0, 0, 1, 3, 0,
-                                  pack_elements(U8, values if i == 2 else RAW),
-                                  struct.pack("<QQ", sequence, offset)
-                                  + (extra if i == 2 else b""))
+                    payload = Payload(struct.pack("<QQ", *of(i, offsets))
+                                      + (extra if i == 2 else b""))
+                    payload.section_bytes = section if i == 2 else 0
+                    w.chunk_frame(0, 0, 1, 3, 0, pack_elements(
+                        U8, values if i == 2 else RAW), payload)
                 offsets[i] = (w.sequence - 1, w.frames[-1][1])
                 w.commit()
         return small(steps, 1)
@@ -117,6 +117,8 @@ repeat_chunk("other-content", "raw_check of other bytes", lambda i, o: o[0],
              values=[1, 2, 3, 5])
 repeat_chunk("long", "a byte after the two numbers", lambda i, o: o[0],
              extra=b"\0")
+repeat_chunk("section", "a repeat with a section", lambda i, o: o[0],
+             section=16)
 
 # ------------------------------------------------------------------ 8 PARAMS
 

@@ -79,6 +79,8 @@ encrypted("key-long", "a byte behind a KEY frame",
           payload=lambda p: p + b"\0")
 encrypted("key-file-id", "a KEY frame with another file_id",
           file_id=b"another test id!")
+encrypted("key-decoded", "decoded_bytes of a KEY frame", "KEY",
+          {"decoded_bytes": 151})
 encrypted("key-tag", "the tag of a KEY frame", payload=poke(-1, 0))
 encrypted("key-changed", "one bit of the encrypted file key",
           payload=lambda p: p[:104] + bytes([p[104] ^ 1]) + p[105:])

@@ -69,6 +69,8 @@ edit("wide-queries", "keys of 12 bits, queries of 15", "PREDICTOR",
      poke(5, 161))
 edit("wide-activations", "probabilities of 12 bits and of 15", "PREDICTOR",
      poke(5, 193))
+edit("fp8-kinds", "FP8 with W15 of keys", "PREDICTOR",
+     lambda c: poke(2, c[2] | 4)(poke(4, b"\x21\x20")(c)))
 edit("longer", "a byte after the parameters of kind 2", "PREDICTOR",
      lambda c: poke(1, c[1] + 1)(c) + b"\0")
 edit("shorter", "the profile's name is cut", "PREDICTOR",

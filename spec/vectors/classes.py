@@ -22,7 +22,7 @@ VERIFIER = {
     "V2": [     # reserved bits and bytes, padding, fields without a use
         r".*-flags(-4)?", r".*padding", r".*-reserved(-2)?",
         r"model-flags-scope", r"params-grid-flags", r"transformer-mask",
-        r"chunk-raw-(params|stream-size|section)", r"chunk-one-check",
+        r"chunk-raw-(params|stream-size|section)", r"repeat-section", r"chunk-one-check",
         r"chunk-(one-)?stream-size", r"had-stream-size",
         r"chunk-plane-(after|cut|value|long|constant-bytes)",
         r"(linear|transformer|layers-one|cells-one)-stream-size",
@@ -48,7 +48,7 @@ VERIFIER = {
         r"(layers|cells)-(check|checks-exchanged)",
         r"(linear|klt|transformer)-(params|params-profile|params-segment)",
         r"(linear|transformer)-(earlier|kind-[01])",
-        r"cells-params-(tensor|near)", r"encrypted-(decoded|key-file-id)",
+        r"cells-params-(tensor|near)", r"encrypted-(key-)?decoded", r"encrypted-key-file-id",
         r"storeref-(t0|bytes)", r"storeref-rewind-t0",
     ],
     "V5": [     # which chunk a repeat or a reference names

@@ -2,7 +2,7 @@
 """Vectors of codec 11, good and bad."""
 
 from bad_base import add, cut, poke, vector
-from enc_fields import BF16, E4M3, E5M2, F16, F32, Random
+from enc_fields import BF16, E4M3, E5M2, F16, F32, U8, Random
 from enc_tsc import Body, put
 from kvarc_enc import KEY, Writer, tensor
 
@@ -116,6 +116,15 @@ def base(change, classes=(None, None)):
 def bad(name, text, at, value=0, answer="data", **options):
     change = at if callable(at) else poke(at, value)
     vector("tsc-" + name, text, answer)(lambda: base(change, **options))
+
+
+@vector("tsc-dtype", "codec 11 for a tensor of u8")
+def _():
+    w = one(E4M3, 1, 2, 2, {("GEOMETRY", 0): poke(9, U8)})
+    put(w, Body(E4M3, 1, 2, 2, 2, 2, (127, 7), [0x3F80, 0x3E80],
+                [100, -100, 7, -7]), 1)
+    w.close()
+    return bytes(w.out)
 
 
 bad("kappa-0", "kappa 0", BODY)
