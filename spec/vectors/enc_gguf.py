@@ -67,8 +67,10 @@ class Gguf:
         def value(kind, v):
             if kind == 8:
                 return text(v)
-            if kind == 9:       # bools alone
-                return struct.pack("<IQ%dB" % len(v), 7, len(v), *v)
+            if kind == 9:       # bools, or u32
+                bools = isinstance(v[0], bool)
+                return struct.pack("<IQ%d%s" % (len(v), "B" if bools else "I"),
+                                   7 if bools else 4, len(v), *v)
             return struct.pack("<I" if kind == 4 else "<f", v)
 
         out = b"GGUF" + struct.pack("<IQQ", 3, len(self.tensors),
@@ -86,17 +88,20 @@ class Gguf:
 
 def gated(rng, arch, kinds, layers=2, width=24, heads=4, kv=2, channels=8,
           ffn=72, words=12, extra=(), head=False, output=None,
-          embedding=F16, sizes=(), least=0, **numbers):
+          embedding=F16, sizes=(), least=0, each=(), **numbers):
     """llama and its kin. kinds: types of the matrices, used in turn; extra:
     vectors that each layer has: name, numbers, about; head: with the norm in
     front of the output, which is the embedding or has this type; sizes: how
     large numbers of the matrices of these names are; least: of their
-    numbers."""
+    numbers; each: keys of the metadata that are arrays with a number a
+    layer."""
     g = Gguf(arch, block_count=layers, embedding_length=width,
              feed_forward_length=ffn, attention__head_count=heads,
              attention__head_count_kv=kv, attention__key_length=channels,
              attention__value_length=channels,
              attention__layer_norm_rms_epsilon=1e-5, **numbers)
+    g.pairs = [(key, 9, [v] * layers) if key.split(".", 1)[1] in each
+               else (key, kind, v) for key, kind, v in g.pairs]
     g.random(rng, "token_embd.weight", words, width, embedding, size=1.0)
     turn = 0
     for i in range(layers):

@@ -80,7 +80,7 @@ def _(data):
             Random(414), "gemma3", [enc_gguf.F16], width=12, heads=2, kv=1,
             channels=8, ffn=16, words=14, head=True,
             attention__sliding_window=5,
-            attention__sliding_window_pattern=[1, 0],
+            attention__sliding_window_pattern=[True, False],
             final_logit_softcapping=1.5,
             extra=(("attn_q_norm.weight", 8, 1.0),
                    ("attn_k_norm.weight", 8, 1.0),

@@ -135,6 +135,49 @@ def _():
     return archive(592, data, 7, [21], F16, pairing=0).w, {".gguf": data}
 
 
+@vector("arrays", "metadata that are arrays with a number for each layer: heads, "
+        "heads of keys, the feed-forward (the .gguf)")
+def _():
+    data = enc_gguf.gated(
+        Random(409), "llama", [enc_gguf.F16], width=8, heads=2, kv=1,
+        channels=4, ffn=10, words=8, each=(
+            "attention.head_count", "attention.head_count_kv",
+            "feed_forward_length"))
+    return archive(597, data, 5, [7], own=2).w, {".gguf": data}
+
+
+@vector("rewind-lost", "segments that the model cannot predict, in other codecs: token ids "
+        "that it does not have, none, keys in a chunk for each head; codec 8 "
+        "behind rewinds over them")
+def _():
+    s = archive(598, tiny(), 5, [6], close=False)
+    words = read_model(tiny()).weights.vocabulary
+
+    def lost(n, t0, ids, groups=1):
+        s.w.segment(0, n, None, ids, t0=t0)
+        for i, t in enumerate(s.tensors):
+            heads = t["heads"] // (1 if i else groups)
+            for first in range(0, t["heads"], heads):
+                s.w.chunk(i, range(n * heads * t["channels"]), first=first,
+                          heads=heads)
+        s.w.commit()
+
+    lost(2, 6, [1, words])
+    lost(2, 8, [1, 2])
+    s.segment(5, t0=6)
+    s.all()
+    lost(1, 11, None)
+    lost(2, 12, [3, 4])
+    s.segment(3, t0=9)
+    s.all()
+    lost(2, 12, [3, 4], 2)
+    lost(2, 14, [5, 6])
+    s.segment(4, t0=12)
+    s.all()
+    s.w.close()
+    return s.w, {}
+
+
 @vector("gemma3-62", "a gemma3 of 62 layers, whose attention scale is that of "
         "width / heads (the .gguf)")
 def _():
@@ -208,7 +251,7 @@ def _():
         Random(402), "gemma3", [enc_gguf.F16, enc_gguf.F32], layers=3,
         width=12, heads=2, kv=1, channels=8, ffn=16, words=8,
         attention__sliding_window=7, attention__sliding_window_pattern=[
-            1, 0, 1],
+            True, False, True],
         extra=(("attn_q_norm.weight", 8, 1.0),
                ("attn_k_norm.weight", 8, 1.0),
                ("post_attention_norm.weight", 12, 1.0),
