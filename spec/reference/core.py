@@ -94,7 +94,7 @@ def read_frames(data):
         body = cursor.take((size + 15) // 16 * 16)
         demand(cursor.take(16) == frame_check(header, offset, body), "a frame is damaged")
         demand(f.type <= PROFILE or not flags & 1, "critical frame of type %d" % f.type,
-               "unsupported" if f.type > 17 else "data")
+               "unsupported" if f.type > 18 else "data")
         f.payload = body[:size]
         yield f
         sequence += 1

@@ -298,6 +298,9 @@ listed("type", "an entry that is not of a CHUNK", edits={
     ("LIST", 0): lambda c: poke(1, 4)(c)})
 listed("part", "a LIST of the second chunk of a segment, of which an INDEX "
        "has the first", of_part)
+listed("follow-bytes", "another size of the INDEX that an INDEX follows",
+       lambda w: (w.list(), w.index()), edits={
+           ("INDEX", 1): lambda c: poke(8, c[8] ^ 16)(c)})
 listed("twice", "an INDEX has the chunks of a LIST, too", twice)
 listed("unlisted", "an INDEX has neither a LIST nor its chunks", unlisted)
 listed("number", "another number of entries in the entry of the LIST", edits={

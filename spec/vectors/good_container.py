@@ -349,6 +349,14 @@ def _():
     return w
 
 
+@vector("open-list", "not closed: a LIST follows the last COMMIT")
+def _():
+    w = one_tensor(I8, 1, 2)
+    listed_segments(w, 2)
+    w.list()
+    return w
+
+
 @vector("lists-tracks", "a LIST behind segments of two tracks, one of which "
         "has no tensor, and a tensor in two chunks")
 def _():
