@@ -182,6 +182,49 @@ static kvarc_ret try_grid(struct kvi_coder *coder, struct kvi_coder_job *job, st
 	return ret;
 }
 
+/* The most tokens of a track for which codec layers, which has no parameters, is compared with new
+ * ones: of more tokens it is seldom smaller, and coding twice takes time. */
+enum { FEW_TOKENS = 63 };
+
+/* Whether codec layers may be smaller than the attempt, at a level above 0: there are no
+ * parameters for so few tokens, or they are new and few tokens have use for them. */
+static bool layers_may_win(const struct kvi_coder_job *job, const struct attempt *best)
+{
+	const struct kvi_encode_request *request = job->request;
+	if (request->level == 0 || !kvi_float_format(job->chunk->dtype))
+		return false;
+	return !best->out.begin || (best->params && !request->params && request->ends &&
+	                            request->end - request->t0 <= FEW_TOKENS);
+}
+
+/*
+ * Codec layers in place of the level's own, where that makes less of all tokens that are left of
+ * the track, this chunk's among them, new parameters included.
+ */
+static kvarc_ret try_layers(struct kvi_coder *coder, struct kvi_coder_job *job,
+                            struct attempt *best)
+{
+	struct attempt layers = { .codec = KVI_CODEC_LAYERS };
+	if (!layers_may_win(job, best))
+		return KVARC_OK;
+	kvarc_ret ret = attempt_price(coder, best);
+	job->params = NULL;
+	if (!ret)
+		ret = attempt_write(coder, job, &layers, KVI_SCRATCH_OUT2);
+	if (ret || !best->out.begin) {
+		if (!ret)
+			*best = layers;
+		return ret;
+	}
+	/* Chunks behind this one have use for the same parameters. */
+	const uint64_t left = job->request->end - job->request->t0, now = job->chunk->n_tokens;
+	if (attempt_bytes(&layers) * left < attempt_bytes(best) * left + best->params_bytes * now) {
+		attempt_drop(best);
+		*best = layers;
+	}
+	return KVARC_OK;
+}
+
 /* ==== Chooses codec and parameters of a chunk ==== */
 
 enum { LINEAR_LEVEL = 2, LEVEL_MAX = 8 };
@@ -425,8 +468,9 @@ static kvarc_ret encode_plain(struct kvi_coder *coder, struct kvi_coder_job *job
 		ret = attempt_codec(coder, job, codec, &best);
 	if (!ret && codec == KVI_CODEC_CELLS)
 		ret = try_grid(coder, job, &best);
-	if (!ret && kvi_mask_elements(&job->mask) && is_state(job->request))
-		ret = try_state(coder, job, &best);
+	/* Later states refer to chunks of codec state, not to those of codec layers. */
+	if (!ret && kvi_mask_elements(&job->mask))
+		ret = (is_state(job->request) ? try_state : try_layers)(coder, job, &best);
 	if (!ret && bytes)
 		ret = attempt_price(coder, &best);
 	if (!ret)

@@ -125,9 +125,10 @@ struct kvi_encode_request {
 	 * sequence number and offset of its frame; NULL: none. */
 	const uint8_t *before;
 	uint64_t before_sequence, before_offset;
-	/* Lossy tiers. */
 	uint64_t t0;  /* index of the first token in its track */
 	uint64_t end; /* number of tokens of the track, as far as known; 0: not known */
+	bool ends;    /* no tokens will follow those: new parameters have to pay for themselves */
+	/* Lossy tiers. */
 	/* Rate of each token above the tier's, in 1/16 bit; KVARC_LOSSY_NOTHING: stays exact. NULL:
 	 * all tokens have the tier's rate. */
 	const int16_t *token_rate;

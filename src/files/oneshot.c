@@ -8,6 +8,7 @@
 #include "format/geometry_check.h"
 #include "util/error.h"
 #include "util/ckd.h"
+#include "writer/writer_internal.h"
 
 struct memory_sink {
 	uint8_t *p;
@@ -109,8 +110,10 @@ kvarc_ret kvarc_encode_buffer(void *out, size_t out_bytes, size_t *written,
 	ret = kvarc_writer_set_geometry(w, geometry);
 	if (ret == KVARC_OK && geometry->n_tracks != 1)
 		ret = kvi_fail(e, KVARC_GEOMETRY, "the one-shot calls take a single track");
-	if (ret == KVARC_OK)
+	if (ret == KVARC_OK) {
+		kvi_writer_set_ends(w);
 		ret = kvarc_writer_append(w, 0, n_tokens, ids, NULL, views);
+	}
 	if (ret == KVARC_OK)
 		ret = kvarc_writer_close(&w);
 	else

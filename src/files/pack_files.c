@@ -343,6 +343,8 @@ static kvarc_ret write_all(struct packing *packing)
 		ret = put_restores(packing);
 	if (!ret && !packing->dropped)
 		ret = put_literals(packing);
+	if (!ret && !packing->checkpoint)
+		kvi_writer_set_ends(packing->w);
 	for (uint32_t i = 0; i < packing->im->n_tracks && !ret; i++)
 		ret = kvi_pack_tokens(packing->im, packing->w, &packing->options, i, 0, 0);
 	if (!ret && packing->checkpoint)

@@ -31,6 +31,11 @@ kvarc_ret kvi_writer_frame(kvarc_writer *w, uint16_t type, const void *content, 
 kvarc_ret kvi_writer_open_behind(kvarc_writer **w, kvarc_reader **archive, const kvarc_sink *sink,
                                  const kvarc_writer_options *options);
 
+/* Says that the tokens of each track come in one append, or more than a few of them in its first
+ * one, and that nothing will be appended to the archive: what later tokens would gain by decides
+ * nothing. */
+void kvi_writer_set_ends(kvarc_writer *w);
+
 /* The level of a writer's options as its number, INT_MIN: none. */
 int kvi_writer_level(const kvarc_writer_options *options);
 

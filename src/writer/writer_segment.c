@@ -293,6 +293,7 @@ static struct kvi_encode_request request_of(const struct kvi_encode_job *job)
 		                            .before_offset = job->before.offset,
 		                            .t0 = job->segment->s.t0,
 		                            .end = w->tracks[t->track].n_total,
+		                            .ends = w->ends,
 		                            .token_rate = chosen->per_token ? chosen->rate : NULL };
 }
 

@@ -155,6 +155,7 @@ struct kvarc_writer {
 	struct kvi_writer_output out;
 
 	bool has_geometry, started;
+	bool ends; /* appends hold all tokens that their tracks will have */
 	kvarc_geometry geometry;
 	struct kvi_order order;
 	struct kvi_identity identity;  /* all pairs written */
