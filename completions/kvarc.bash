@@ -48,7 +48,7 @@ _kvarc()
         return ;;
     esac
     case $verb in
-    pack) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --rope --model --arith --loop --predict --token-ids --tier --max-error --scores --kv-rule --kv-rules --axes --attach --raw --layout --opaque --members --verify --streamable --parity --encrypt --key-file --passphrase-file --identity --max-kl --threads -T --memory -M --isa --device --force -f --keep -k --rm --json --quiet -q --verbose -v --help -h' ;;
+    pack) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --rope --model --arith --loop --predict --token-ids --tier --max-error --scores --kv-rule --kv-rules --axes --attach --raw --layout --opaque --as-cache --members --verify --streamable --parity --encrypt --key-file --passphrase-file --identity --max-kl --threads -T --memory -M --isa --device --force -f --keep -k --rm --json --quiet -q --verbose -v --help -h' ;;
     unpack) words=' --output -o --stdout -c --profile --model --predict --allow-lossy --attach --key-file --passphrase-file --salvage --salvage-tokens --to --layers --tokens --track --checkpoint --threads -T --memory -M --isa --device --force -f --recursive -r --keep -k --json --quiet -q --verbose -v --help -h' ;;
     test) words=' --profile --model --predict --key-file --passphrase-file --checkpoint --threads -T --memory -M --isa --device --recursive -r --json --quiet -q --verbose -v --help -h' ;;
     list) words=' --profile --key-file --passphrase-file --memory -M --recursive -r --json --quiet -q --verbose -v --help -h' ;;

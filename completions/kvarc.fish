@@ -43,6 +43,7 @@ complete -c kvarc -n '__fish_seen_subcommand_from pack unpack append session' -l
 complete -c kvarc -n '__fish_seen_subcommand_from pack append train bench' -l raw -x -d 'elements without a header: "bf16,2LTHD,L=30,H=3,D=64"'
 complete -c kvarc -n '__fish_seen_subcommand_from pack append train bench' -l layout -x -d 'page files of an engine: vllm, sglang:page_first, lmcache, ...'
 complete -c kvarc -n '__fish_seen_subcommand_from pack append session' -l opaque -d 'do not parse the file, store it as plain bytes'
+complete -c kvarc -n '__fish_seen_subcommand_from pack' -l as-cache -d 'keep tensors of few tokens, even where that is larger than the file'
 complete -c kvarc -n '__fish_seen_subcommand_from pack' -l members -d 'pack the files of a tar or zip instead of it, deflated ones too'
 complete -c kvarc -n '__fish_seen_subcommand_from pack cut append compact session watch' -l verify -d 'decode every chunk after encoding and compare'
 complete -c kvarc -n '__fish_seen_subcommand_from pack cut compact' -l streamable -d 'write an archive that needs no seeking to be read'

@@ -521,7 +521,7 @@ def main(corpus, kvarc=None, check=False):
     for i, c in enumerate(caches if kvarc else []):
         name = os.path.basename(c).replace('.', '-') + '.kva'
         os.makedirs(os.path.join(corpus, 'archive'), exist_ok=True)
-        r = subprocess.run([kvarc, 'pack', '-q', '-f', '-%d' % (i & 1), '-o',
+        r = subprocess.run([kvarc, 'pack', '-q', '-f', '--as-cache', '-%d' % (i & 1), '-o',
                             os.path.join(corpus, 'archive', name), c])
         if r.returncode not in (0, 2):  # 2: kept as an opaque file
             sys.exit(1)

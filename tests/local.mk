@@ -268,6 +268,7 @@ unit_tests = \
 	tests/unit/test_seal \
 	tests/unit/test_self_test \
 	tests/unit/test_session \
+	tests/unit/test_small \
 	tests/unit/test_sources \
 	tests/unit/test_state \
 	tests/unit/test_state_archive \

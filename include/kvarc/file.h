@@ -131,6 +131,8 @@ KVARC_API int kvarc_import_fetch(void *im, uint32_t tensor, uint32_t head, uint3
  * options.file_id is derived from the content when it is all zero, so that the same
  * input and options give the same bytes. Where a tier drops tokens the files cannot be restored:
  * there are no items, and the identity "lossy" ends with "N of M tokens left out", of all tracks.
+ * With KVARC_WRITE_KEEP_WHOLE files of a few tokens may get an archive without tensors:
+ * stats->elements is 0 then.
  * stats may be NULL. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_pack(kvarc_import *im, const kvarc_sink *sink,
                                                 const kvarc_writer_options *options,

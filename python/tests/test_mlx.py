@@ -35,7 +35,7 @@ def test_load_prompt_cache(tmp_path):
     made = caches()
     mlx_cache.save_prompt_cache(name, made, {"who": "test"})
     # not 2, which would be a warning: all tensors are known
-    subprocess.run([sys.executable, "-m", "kvarc", "pack", "-q", name], check=True)
+    subprocess.run([sys.executable, "-m", "kvarc", "pack", "-q", "--as-cache", name], check=True)
     archive = next(p for p in tmp_path.iterdir() if p.suffix == ".kva")
     direct, _ = mlx_cache.load_prompt_cache(name, return_metadata=True)
     os.unlink(name)
@@ -65,7 +65,8 @@ def hybrid():
 
 
 def pack(path, name):
-    run = subprocess.run([sys.executable, "-m", "kvarc", "pack", "-q", "-o", str(path), name])
+    run = subprocess.run([sys.executable, "-m", "kvarc", "pack", "-q", "--as-cache", "-o",
+                          str(path), name])
     assert run.returncode == 0
     with kvarc.Reader(path) as reader:
         tensors = [(t.layer, t.kind, t.dtype, t.channels) for t in reader.tensors]

@@ -67,6 +67,7 @@ static const char *item_kind(unsigned kind)
 
 static void report_items(struct report *report, kvarc_reader *r)
 {
+	const size_t n_tensors = kvarc_reader_geometry(r)->n_tensors;
 	kvarc_item item;
 
 	report_array(report, "files");
@@ -77,7 +78,13 @@ static void report_items(struct report *report, kvarc_reader *r)
 		report_string(report, "name", item.name);
 		report_string(report, "kind", item_kind(item.kind));
 		report_u64(report, "bytes", item.bytes);
-		report_print(report, "  {.label:-11} {.name}, {bytes:B}, {kind}\n");
+		/* Files of these kinds were parsed: without tensors they were kept whole. */
+		const bool whole = !n_tensors &&
+		                   (item.kind == 255 || (item.kind > 1 && item.kind < 6));
+		if (whole)
+			report_bool(report, "kept_whole", true);
+		report_string(report, ".whole", whole ? ", kept whole" : "");
+		report_print(report, "  {.label:-11} {.name}, {bytes:B}, {kind}{.whole}\n");
 		report_end_object(report);
 	}
 	report_end_array(report);

@@ -266,6 +266,8 @@ static bool pack(struct pack_job *job)
 	/* An archive that goes down a pipe must be readable from one. */
 	library_archive(&o->archive, job->out.direct, &parity, &wo);
 	wo.keys = job->keys;
+	if (!o->import.as_cache)
+		wo.flags |= KVARC_WRITE_KEEP_WHOLE;
 	sink = output_sink(&job->out);
 	progress_start(job->in.name, job->tensor_bytes);
 	job->tokens = wo.level < LEVEL_MODEL ? 0 : models_tokens(NULL, job->im);
@@ -298,6 +300,12 @@ static bool pack(struct pack_job *job)
 	return true;
 }
 
+/* Whether the archive has the file without its tensors. */
+static bool is_whole(const struct pack_job *job)
+{
+	return job->tensor_bytes && !job->stats.elements;
+}
+
 static void report(const struct pack_job *job)
 {
 	const kvarc_writer_stats *s = &job->stats;
@@ -310,6 +318,8 @@ static void report(const struct pack_job *job)
 	report_string(&r, "note", kvarc_import_note(job->im));
 	report_u64(&r, "members", kvarc_import_members(job->im));
 	report_u64(&r, "level", (uint64_t)job->level);
+	if (is_whole(job))
+		report_bool(&r, "kept_whole", true);
 	report_u64(&r, "raw_bytes", job->raw_bytes);
 	report_u64(&r, "file_bytes", s->file_bytes);
 	report_real(&r, ".ratio", (double)job->raw_bytes / (double)s->file_bytes, 0);
@@ -332,6 +342,9 @@ static void report(const struct pack_job *job)
 	if (msg_level() > 0)
 		report_note(&r, job->in.name, "{input_format} -> {output}, level {level}{.fitted}");
 	report_end(&r);
+	if (is_whole(job))
+		msg_result(job->in.name, "kept whole, without tensors and ranges: few tokens are "
+		                         "larger as a cache (--as-cache)");
 	if (job->gpu->d)
 		gpu_files_note(&job->on_gpu, job->in.name);
 }

@@ -232,10 +232,11 @@ static void describe_predictors(struct report *report, kvarc_reader *r)
 	kvarc_predictor_info p;
 	bool any = kvarc_reader_predictor(r, 0, &p) == KVARC_OK;
 
-	report_string(report, "predictor", !any      ? "none"
-	                                    : p.model ? "model"
-	                                    : p.level ? "profile"
-	                                              : "unknown");
+	report_string(report, "predictor",
+	              !any      ? "none"
+	              : p.model ? "model"
+	              : p.level ? "profile"
+	                        : "unknown");
 	if (!any)
 		report_print(report, "  predictor   none\n");
 	report_array(report, "predictors");
@@ -422,6 +423,7 @@ static void print_head(const struct report *report, const char *file, const stru
 {
 	static const char *const shown[] = { "model", "engine", "engine_version", "quantization",
 		                             "layout" };
+	kvarc_item item;
 
 	if (report->json)
 		return;
@@ -440,6 +442,8 @@ static void print_head(const struct report *report, const char *file, const stru
 		             "  cache       {layers} layer{layers:s}, {heads} head{heads:s} of "
 		             "{channels} channels, {dtype}{.dtypes}\n"
 		             "  RoPE        {.rope}\n");
+	else if (!shape->geometry->n_tensors && kvarc_reader_item(r, 0, &item) == KVARC_OK)
+		puts("  cache       none: its files are kept whole");
 	if (shape->geometry->n_tensors)
 		report_print(report,
 		             "  tokens      {tokens:C}[ in {.tracks} tracks:{.track_tokens}]"

@@ -125,6 +125,11 @@ static const struct rule rules[] = {
 	  { M(import.members), M(import.kv_rule), M(import.axes), M(import.rope) },
 	  "--opaque stores the file as it is: --members, --kv-rule, --axes and --rope need its "
 	  "tensors" },
+	{ VERB_PACK,
+	  M(import.as_cache),
+	  EXCLUDES,
+	  { M(import.opaque) },
+	  "--as-cache keeps the tensors, and --opaque looks for none: give one of them" },
 	{ VERB_WATCH,
 	  M(store.url),
 	  EXCLUDES,

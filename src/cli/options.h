@@ -82,6 +82,7 @@ struct options {
 		const char *raw, *layout; /* description of pages of engines */
 		char *kv_rule;            /* lines of --kv-rule and --kv-rules; NULL: none */
 		bool opaque, members;
+		bool as_cache; /* never kept whole */
 	} import;
 	/* How archives are read. */
 	struct reading_options {

@@ -24,6 +24,11 @@ bool ranges_from_options(const struct extract_options *extract, const char *file
 	const kvarc_geometry *g = kvarc_reader_geometry(r);
 	uint64_t layers = 0, tokens;
 
+	if (!g->n_tensors) {
+		msg_error(file, "holds no tensors: its files are kept whole, and 'kvarc unpack' "
+		                "gives them back; 'kvarc pack --as-cache' keeps tensors");
+		return false;
+	}
 	if (extract->track >= g->n_tracks) {
 		msg_error(file, "has %zu track%s; there is no track %" PRIu64, g->n_tracks,
 		          g->n_tracks == 1 ? "" : "s", extract->track);

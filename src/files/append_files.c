@@ -376,6 +376,10 @@ static kvarc_ret match_geometry(kvarc_reader *r, const kvarc_geometry *file)
 {
 	const kvarc_geometry *archive = kvarc_reader_geometry(r);
 	kvarc_ret ret = KVARC_OK;
+	if (file->n_tensors && !archive->n_tensors)
+		return kvi_fail(kvi_reader_error(r), KVARC_GEOMETRY,
+		                "it cannot be appended: the archive keeps its files whole, without "
+		                "tensors: give another archive");
 	if (file->n_tracks != archive->n_tracks)
 		return other(r, "tracks", file->n_tracks, archive->n_tracks);
 	if (file->n_tensors != archive->n_tensors)

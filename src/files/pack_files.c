@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* pack_files.c - an import becomes an archive */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,7 +37,17 @@ struct packing {
 	size_t n_pairs, n_own;    /* n_own: leading pairs that do not come from the caller */
 	uint64_t tokens, dropped; /* tokens of all tracks; tokens that a tier leaves out */
 	char note[NOTE_BYTES];
+	bool whole; /* files are literal bytes alone, and there are no tensors */
 };
+
+/* The geometry of files that are kept whole: an archive needs a track. */
+static const kvarc_track no_tokens = { .label = "" };
+static const kvarc_geometry no_tensors = { .n_tracks = 1, .tracks = &no_tokens };
+
+static const kvarc_geometry *geometry_of(const struct packing *packing)
+{
+	return packing->whole ? &no_tensors : &packing->im->geometry;
+}
 
 static void add_pair(struct packing *packing, const char *key, const char *value)
 {
@@ -93,7 +104,7 @@ static kvarc_ret make_identity(struct packing *packing)
 	packing->values = packing->keys + most;
 	add_pair(packing, "created_by", "kvarc " KVARC_VERSION_STRING);
 	add_pair(packing, "engine", packing->im->engine);
-	add_pair(packing, "layout", packing->im->layout);
+	add_pair(packing, "layout", packing->whole ? NULL : packing->im->layout);
 	add_pair(packing, "lossy", make_note(packing));
 	add_pair(packing, "model", kvarc_import_model(packing->im));
 	packing->n_own = packing->n_pairs;
@@ -109,11 +120,13 @@ static kvarc_ret make_identity(struct packing *packing)
 static kvarc_ret make_plans(struct packing *packing)
 {
 	kvarc_import *im = packing->im;
+	kvarc_ret (*const plan)(const kvarc_import *, uint32_t, struct kvi_restore *) =
+		packing->whole ? kvi_plan_whole : kvi_plan_make;
 	packing->plans = kvi_calloc(&im->alloc, im->n_items, sizeof *packing->plans);
 	if (!packing->plans)
 		return kvi_fail_alloc(packing->options.common.error, &im->alloc);
 	for (uint32_t i = 0; i < im->n_items; i++)
-		if (kvi_plan_make(im, i, &packing->plans[i]))
+		if (plan(im, i, &packing->plans[i]))
 			return kvi_fail_alloc(packing->options.common.error, &im->alloc);
 	return KVARC_OK;
 }
@@ -211,7 +224,7 @@ static kvarc_ret hash_settings(struct packing *packing, struct kvi_h128 *hash)
 	const struct kvi_alloc *alloc = &packing->im->alloc;
 	struct kvi_out out;
 	kvarc_geometry g;
-	kvarc_ret ret = kvi_geometry_copy(&g, alloc, &packing->im->geometry);
+	kvarc_ret ret = kvi_geometry_copy(&g, alloc, geometry_of(packing));
 	if (ret)
 		return kvi_fail_alloc(packing->options.common.error, alloc);
 	kvi_out_init(&out, alloc);
@@ -334,7 +347,8 @@ kvarc_ret kvi_pack_tokens(kvarc_import *im, kvarc_writer *w, const kvarc_writer_
 
 static kvarc_ret write_all(struct packing *packing)
 {
-	kvarc_ret ret = kvarc_writer_set_geometry(packing->w, &packing->im->geometry);
+	const uint32_t n_tracks = packing->whole ? 0 : (uint32_t)packing->im->n_tracks;
+	kvarc_ret ret = kvarc_writer_set_geometry(packing->w, geometry_of(packing));
 	if (!ret)
 		ret = kvarc_writer_identity(packing->w, packing->n_pairs, packing->keys,
 		                            packing->values);
@@ -345,7 +359,7 @@ static kvarc_ret write_all(struct packing *packing)
 		ret = put_literals(packing);
 	if (!ret && !packing->checkpoint)
 		kvi_writer_set_ends(packing->w);
-	for (uint32_t i = 0; i < packing->im->n_tracks && !ret; i++)
+	for (uint32_t i = 0; i < n_tracks && !ret; i++)
 		ret = kvi_pack_tokens(packing->im, packing->w, &packing->options, i, 0, 0);
 	if (!ret && packing->checkpoint)
 		ret = kvarc_writer_checkpoint(packing->w, packing->checkpoint->label,
@@ -429,6 +443,81 @@ kvarc_ret kvi_pack_items(kvarc_import *im, kvarc_writer *w, kvarc_error *error)
 	return ret;
 }
 
+/* ==== Files that are smaller without tensors (KVARC_WRITE_KEEP_WHOLE) ==== */
+
+/* Bytes of files that are kept whole, at most: the frames of a cache weigh on few tokens alone.
+ * Bytes of files of which every archive is mostly frames, at most. Bytes that an archive may be
+ * larger than its files. */
+enum { WHOLE_MAX = 1 << 20, MOSTLY_FRAMES = 4 << 10, MAY_GROW = 200 };
+
+/* Whether an archive without tensors may be wanted, in place of that of the cache. */
+static bool may_keep_whole(const struct packing *packing)
+{
+	const kvarc_writer_options *o = &packing->options;
+	uint64_t bytes;
+	kvarc_import_sizes(packing->im, &bytes, NULL);
+	return o->flags & KVARC_WRITE_KEEP_WHOLE && !packing->checkpoint && !o->lossy &&
+	       packing->im->n_tensors && bytes <= WHOLE_MAX;
+}
+
+/* The write of a sink whose opaque is a struct kvi_out. */
+static int write_memory(void *opaque, const void *bytes, size_t n, uint64_t offset)
+{
+	struct kvi_out *out = opaque;
+	if (offset != out->n)
+		return -1;
+	kvi_put_bytes(out, bytes, n);
+	return out->failed ? -1 : 0;
+}
+
+/* An archive in memory. */
+static kvarc_ret run_to_memory(struct packing *packing, struct kvi_out *out,
+                               kvarc_writer_stats *stats)
+{
+	const kvarc_sink sink = { .write = write_memory, .opaque = out };
+	kvarc_ret ret = run(packing, &sink, stats);
+	free_parts(packing);
+	return out->failed ? kvi_fail_alloc(packing->options.common.error, out->alloc) : ret;
+}
+
+/* Writes an archive that is in memory. */
+static kvarc_ret deliver(const struct kvi_out *archive, const kvarc_sink *sink, kvarc_error *error)
+{
+	errno = 0;
+	if (sink->write(sink->opaque, archive->p, archive->n, 0) ||
+	    (sink->flush && sink->flush(sink->opaque)))
+		return kvi_fail_callback(error, 0, KVARC_UNKNOWN,
+		                         "writing %zu bytes at offset 0 failed", archive->n);
+	return KVARC_OK;
+}
+
+/* Packs the files as a cache or, where that archive is more than MAY_GROW larger than they are and
+ * the other one is smaller, whole. */
+static kvarc_ret run_either(struct packing *packing, const kvarc_sink *sink,
+                            kvarc_writer_stats *stats)
+{
+	struct packing whole = { .im = packing->im, .options = packing->options, .whole = true };
+	struct kvi_out as_cache, as_file;
+	kvarc_writer_stats of_file;
+	uint64_t bytes;
+	kvarc_import_sizes(packing->im, &bytes, NULL);
+	kvi_out_init(&as_cache, &packing->im->alloc);
+	kvi_out_init(&as_file, &packing->im->alloc);
+	kvarc_ret ret = run_to_memory(packing, &as_cache, stats);
+	if (!ret && as_cache.n > bytes + MAY_GROW)
+		ret = run_to_memory(&whole, &as_file, &of_file);
+	/* Tensors are worth more than bytes of a file of which every archive is mostly frames. */
+	const bool smaller = as_file.n && as_file.n < as_cache.n &&
+	                     (as_file.n <= bytes + MAY_GROW || bytes > MOSTLY_FRAMES);
+	if (smaller && stats)
+		*stats = of_file;
+	if (!ret)
+		ret = deliver(smaller ? &as_file : &as_cache, sink, packing->options.common.error);
+	kvi_out_free(&as_cache);
+	kvi_out_free(&as_file);
+	return ret;
+}
+
 static kvarc_ret pack(kvarc_import *im, const kvarc_sink *sink, const kvarc_writer_options *options,
                       struct kvi_pack_checkpoint *checkpoint, kvarc_writer_stats *stats)
 {
@@ -442,6 +531,8 @@ static kvarc_ret pack(kvarc_import *im, const kvarc_sink *sink, const kvarc_writ
 	if (p.options.segment_tokens > 256)
 		return kvi_fail(p.options.common.error, KVARC_PROG,
 		                "kvarc_pack: segment_tokens is at most 256");
+	if (may_keep_whole(&p))
+		return run_either(&p, sink, stats);
 	ret = run(&p, sink, stats);
 	free_parts(&p);
 	return ret;

@@ -58,14 +58,16 @@ static bool put_pieces(struct kvi_restore *r, const kvarc_import *im,
 	return good;
 }
 
-kvarc_ret kvi_plan_make(const kvarc_import *im, uint32_t item, struct kvi_restore *r)
+/* The pieces of an item: the first n_areas areas of the import, as far as they are of it, and
+ * literals. */
+static kvarc_ret make(const kvarc_import *im, uint32_t item, size_t n_areas, struct kvi_restore *r)
 {
 	const struct kvi_imp_item *it = &im->items[item];
 	const struct kvi_imp_area **areas = NULL;
 	size_t n = 0, name_bytes = strlen(it->name) + 1;
 	bool good;
 	memset(r, 0, sizeof *r);
-	for (size_t i = 0; i < im->n_areas; i++)
+	for (size_t i = 0; i < n_areas; i++)
 		n += im->areas[i].item == item;
 	r->kind = it->kind;
 	r->file_bytes = it->src.size;
@@ -76,7 +78,7 @@ kvarc_ret kvi_plan_make(const kvarc_import *im, uint32_t item, struct kvi_restor
 	if (good) {
 		size_t k = 0;
 		memcpy(r->name, it->name, name_bytes);
-		for (size_t i = 0; i < im->n_areas; i++)
+		for (size_t i = 0; i < n_areas; i++)
 			if (im->areas[i].item == item)
 				areas[k++] = &im->areas[i];
 		qsort((void *)areas, n, sizeof *areas, by_offset);
@@ -88,4 +90,14 @@ kvarc_ret kvi_plan_make(const kvarc_import *im, uint32_t item, struct kvi_restor
 		return kvi_alloc_error(&im->alloc);
 	}
 	return KVARC_OK;
+}
+
+kvarc_ret kvi_plan_make(const kvarc_import *im, uint32_t item, struct kvi_restore *r)
+{
+	return make(im, item, im->n_areas, r);
+}
+
+kvarc_ret kvi_plan_whole(const kvarc_import *im, uint32_t item, struct kvi_restore *r)
+{
+	return make(im, item, 0, r);
 }

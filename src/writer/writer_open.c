@@ -31,7 +31,7 @@ enum { SEGMENT_TOKENS_MIN = 32 };
 enum { CHUNK_BYTES_DEFAULT = 1 << 20, CHUNK_BYTES_MIN = 64 << 10 };
 #define FLAGS_KNOWN                                                          \
 	(KVARC_WRITE_VERIFY | KVARC_WRITE_STREAMABLE | KVARC_WRITE_FILE_ID | \
-	 KVARC_WRITE_EMBED_PROFILE | KVARC_WRITE_STORED)
+	 KVARC_WRITE_EMBED_PROFILE | KVARC_WRITE_STORED | KVARC_WRITE_KEEP_WHOLE)
 
 static bool has_level(const struct kvi_profile *profile, unsigned level)
 {

@@ -7,7 +7,7 @@ data=$top/tests/data/import
 
 # whole FILE: there and back
 whole() {
-	kv pack --rm "$1"
+	kv pack --as-cache --rm "$1"
 	[ ! -e "$1" ] || echo "$1 is still there"
 	kv test "$1.kva"
 	kv info --json "$1.kva" | sed 's/.*"files":\(\[[^]]*\]\).*/\1/'

@@ -10,7 +10,7 @@ there() {
 	there_file=$1
 	shift
 	cp "$data/$there_file" "$there_file"
-	kv pack -q --rm "$@" "$there_file"
+	kv pack -q --as-cache --rm "$@" "$there_file"
 	kv test "$there_file.kva"
 	kv info "$there_file.kva" | sed -n -e 's/^  \(engine\|layout\|cache\|tokens\)  */\1 /p'
 	kv unpack -q "$there_file.kva"

@@ -18,7 +18,7 @@ kv pack -q back/a/slot.bin
 # what unpack would refuse is packed as a whole
 for f in box-twice.zip box-nested.zip box-slots.zip box-latin.zip box-lzma.zip \
 	box-linked.tar box-twice.tar; do
-	kv pack --members -o one.kva "$data/$f" 2>&1 | sed "s|$data/||"
+	kv pack --as-cache --members -o one.kva "$data/$f" 2>&1 | sed "s|$data/||"
 	kv unpack -q -o one one.kva
 	cmp one "$data/$f"
 	rm -f one one.kva

@@ -11,7 +11,7 @@ kv unpack --json --to llama --tokens 0-38 -o 39.bin a.kva | mask
 kv cut --to llama --tokens 0-38 -o cut.bin a.kva
 cmp 39.bin cut.bin
 # a recurrent state goes back to a context checkpoint
-kv pack -q -o h.kva "$import/engine-checkpoints-hybrid.bin"
+kv pack -q --as-cache -o h.kva "$import/engine-checkpoints-hybrid.bin"
 kv unpack --json --to llama --tokens 0-39 -o exact.bin h.kva | mask
 kv cut --to llama --tokens 0-41 -o shorter.bin h.kva
 cmp exact.bin shorter.bin
