@@ -271,6 +271,16 @@ def test_progress(archive):
             r.read()
 
 
+def test_file_that_is_kept_whole(tmp_path):
+    name, path = tmp_path / "text", tmp_path / "a.kva"
+    name.write_bytes(b"no cache")
+    assert command("pack", "-q", "--opaque", "-o", path, name).returncode == 0
+    with kvarc.Reader(path) as r:
+        assert bytes(r.unpack()["text"]) == b"no cache" and not r.tensors
+    with pytest.raises(kvarc.FormatError, match="as-cache"):
+        kvarc.load(path)
+
+
 @pytest.mark.parametrize("name", ["smollm2-135m-bf16-160.safetensors", "smollm2-135m-f16-160.slot"])
 def test_files_of_engines(tmp_path, sample, name):
     path = tmp_path / "a.kva"

@@ -14,7 +14,7 @@ from . import _adapters, _arrays, _layout, _restore
 from ._io import is_path
 from ._ranges import Range, check
 from .cache import Cache, Layer
-from .errors import InputOutputError, OptionsError, input_output, of_os_error
+from .errors import FormatError, InputOutputError, OptionsError, input_output, of_os_error
 from .reader import Reader
 from .writer import Writer
 
@@ -228,6 +228,9 @@ def _load(file: Any, layers: Range, tokens: Range, raw: bool, device_of: Callabl
                          "is left")
     with Reader(file, **options) as reader:
         found = _layout.find_json(reader)
+        if found is None and not reader.tensors:
+            raise FormatError("the archive has no tensors: its files are kept whole, and "
+                              "Reader.unpack gives them back; kvarc pack --as-cache keeps tensors")
         name = found.get("format") if isinstance(found, dict) else None
         with _target(device_of(name if isinstance(name, str) else ""), raw) as target:
             if found is None:
@@ -245,6 +248,7 @@ def load_cache(file: Any, *, layers: Range = None, tokens: Range = None, raw: bo
     device: a Device, or "cuda:0": the arrays are decoded in this GPU, and are torch tensors where
     torch is installed, else of kvarc.DeviceArray; states and token ids are arrays of the host.
     Other options as of Reader. An archive of `kvarc pack` gives its keys and values by layer.
+    FormatError: it has no tensors, but files alone.
     """
     return _load(file, layers, tokens, raw, lambda name: device, options)
 
