@@ -31,7 +31,7 @@ enum {
 };
 
 /* Bytes at an offset of the archive. */
-struct piece {
+struct kept_bytes {
 	uint64_t offset;
 	size_t bytes;
 	uint8_t *p;
@@ -39,7 +39,7 @@ struct piece {
 
 /* An archive without its zeros. */
 struct sparse {
-	struct piece *pieces;
+	struct kept_bytes *pieces;
 	size_t n, capacity;
 	uint64_t size;
 	unsigned requests;
@@ -68,8 +68,8 @@ static void keep(struct sparse *to, const uint8_t *from, size_t bytes, uint64_t 
 		to->capacity = 2 * to->capacity + 64;
 		to->pieces = grow(to->pieces, to->capacity * sizeof *to->pieces);
 	}
-	struct piece *x = &to->pieces[to->n++];
-	*x = (struct piece){ offset, bytes, grow(NULL, bytes) };
+	struct kept_bytes *x = &to->pieces[to->n++];
+	*x = (struct kept_bytes){ offset, bytes, grow(NULL, bytes) };
 	memcpy(x->p, from, bytes);
 }
 
@@ -107,7 +107,7 @@ static void copy(const struct sparse *from, uint8_t *to, size_t bytes, uint64_t 
 {
 	memset(to, 0, bytes);
 	for (size_t i = find(from, offset); i < from->n; i++) {
-		const struct piece *x = &from->pieces[i];
+		const struct kept_bytes *x = &from->pieces[i];
 		const uint64_t begin = x->offset > offset ? x->offset : offset;
 		uint64_t end = x->offset + x->bytes;
 		end = end < offset + bytes ? end : offset + bytes;

@@ -10,8 +10,8 @@
 #include "util/bytes.h"
 #include "util/hash.h"
 
-/* Entries that a writer lists at a time: the COMMIT at which there are so many is followed by an
- * INDEX, and by a LIST where there are so many CHUNK frames. */
+/* A writer puts an INDEX behind the COMMIT at which it has this many entries, and a LIST behind the
+ * one at which it has this many of CHUNK frames. */
 enum { KVI_INDEX_ENTRIES = 65536, KVI_LIST_ENTRIES = 16384 };
 
 /* The entry of a frame in an INDEX or LIST. Comments name the frame types that a member is for. */

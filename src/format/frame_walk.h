@@ -65,7 +65,7 @@ struct kvi_walk_index {
 	struct kvi_walk_entries before; /* `all` of frames before it */
 };
 
-/* What the next INDEX or LIST of a walk must list. */
+/* Entries that the next INDEX or LIST of a walk must have. */
 struct kvi_walk_listing {
 	struct kvi_list passed;         /* struct kvi_walk_index */
 	struct kvi_walk_entries all;    /* in the file, but for CHUNK frames in a LIST */

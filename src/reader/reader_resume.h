@@ -36,7 +36,8 @@ struct kvi_resume {
  * Finds the end for a reader that was just opened, at no checkpoint, on a source that can seek. An
  * archive without a COMMIT ends behind its GEOMETRY. The reader forgets the
  * identity that frames behind the end give. lenient: a damaged file ends behind its last COMMIT,
- * too, where no checkpoint follows the damage. to->pending is the caller's to free, also on failure.
+ * too, where no checkpoint follows the damage. to->pending is the caller's to free, also on
+ * failure.
  * Returns OK, MEM, MEMLIMIT, DATA (a damaged file, or one that was cut while files were packed),
  * OPTIONS (features of a newer version forbid an append, or are needed), IO.
  */

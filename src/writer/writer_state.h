@@ -77,7 +77,7 @@ struct kvi_writer_track {
 	struct kvi_token_coder *ids;       /* NULL: ids are stored now; earlier ones may be coded */
 };
 
-/* What the next INDEX says, and the FOOTER. */
+/* Content of the next INDEX, and of the FOOTER. */
 struct kvi_writer_index {
 	struct kvi_pending_entries pending;
 	uint64_t last, last_commit; /* offsets of the last INDEX and COMMIT, 0: none */

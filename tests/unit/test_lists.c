@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_lists.c - LIST frames: chunks that are known when they are needed, also where one is damaged */
+/* test_lists.c - LIST frames: chunks that are read when they are needed; damaged ones */
 #include <stdio.h>
 
 #include "stream_util.h"
