@@ -172,11 +172,16 @@ static void publish(const struct list_walk *w, struct kvi_chunk_list *list)
 	atomic_store_explicit(&list->chunks, w->chunks.p, memory_order_release);
 }
 
+static bool is_read(const struct kvi_chunk_list *list)
+{
+	return atomic_load_explicit(&list->chunks, memory_order_acquire) != NULL;
+}
+
 static kvarc_ret read_list(kvarc_reader *r, struct kvi_chunk_list *list, kvarc_error *error)
 {
 	struct list_walk w = { .r = r, .list = list };
-	if (atomic_load_explicit(&list->chunks, memory_order_acquire))
-		return KVARC_OK;
+	if (is_read(list))
+		return KVARC_OK; /* by another thread */
 	kvarc_ret ret = from_frame(&w);
 	if (ret == KVARC_DATA)
 		ret = from_chunks(&w);
@@ -195,34 +200,10 @@ static kvarc_ret read_list(kvarc_reader *r, struct kvi_chunk_list *list, kvarc_e
 	                              (unsigned long long)list->offset));
 }
 
-kvarc_ret kvi_reader_list_segment(kvarc_reader *r, const struct kvi_segment_ref *segment,
-                                  kvarc_error *error)
-{
-	if (!segment->list)
-		return KVARC_OK;
-	struct kvi_chunk_list *l = KVI_LIST(struct kvi_chunk_list, r->index.lists,
-	                                    segment->list - 1);
-	if (atomic_load_explicit(&l->chunks, memory_order_acquire))
-		return KVARC_OK;
-	pthread_mutex_lock(&r->predictors.lock);
-	kvarc_ret ret = read_list(r, l, error);
-	pthread_mutex_unlock(&r->predictors.lock);
-	return ret;
-}
-
-/* The LIST that has the chunks of a segment and was not read; NULL: there is none. */
-static struct kvi_chunk_list *unread(const kvarc_reader *r, const struct kvi_segment_ref *segment)
-{
-	struct kvi_chunk_list *l = segment->list ? KVI_LIST(struct kvi_chunk_list, r->index.lists,
-	                                                    segment->list - 1)
-	                                         : NULL;
-	return l && !atomic_load_explicit(&l->chunks, memory_order_acquire) ? l : NULL;
-}
-
-/* Reads the frames of LISTs in one request, as far as memory allows. */
+/* Reads ranges in one request, as far as memory allows. */
 static kvarc_ret read_ahead(kvarc_reader *r, struct kvi_list *ranges)
 {
-	if (!ranges->n || !r->in.ahead)
+	if (!ranges->n)
 		return KVARC_OK;
 	if (!kvi_array_reserve(&r->alloc, &ranges->p, &ranges->cap, ranges->n,
 	                       2 * ranges->n + r->ahead.blocks.n, sizeof(kvarc_byte_range)))
@@ -231,35 +212,71 @@ static kvarc_ret read_ahead(kvarc_reader *r, struct kvi_list *ranges)
 	return kvi_ahead_fetch(&r->ahead, &r->in.source, ranges->p, n, KVI_AHEAD_OPENING, r->error);
 }
 
-kvarc_ret kvi_reader_list_range(kvarc_reader *r, uint32_t track, uint64_t t0, uint64_t end)
+/* Reads a LIST unless that was done. Any thread. */
+static kvarc_ret need_list(kvarc_reader *r, struct kvi_chunk_list *list, kvarc_error *error)
 {
-	struct kvi_list ranges = { 0 };
-	const struct kvi_chunk_list *last = NULL;
-	kvarc_ret ret = KVARC_OK;
-	if (!r->index.lists.n)
+	if (is_read(list))
 		return KVARC_OK;
-	for (size_t i = 0; i < r->index.segments.n && !ret; i++) {
-		const struct kvi_segment_ref *s = segment_at(r, i);
-		const struct kvi_chunk_list *l = kvi_segment_has(s, track, t0, end) ? unread(r, s)
-		                                                                    : NULL;
-		if (!l || l == last)
+	pthread_mutex_lock(&r->predictors.lock);
+	kvarc_ret ret = read_list(r, list, error);
+	pthread_mutex_unlock(&r->predictors.lock);
+	return ret;
+}
+
+/* The LIST that has the chunks of a segment; NULL: none has. */
+static struct kvi_chunk_list *list_of(const kvarc_reader *r, const struct kvi_segment_ref *segment)
+{
+	return segment->list ? KVI_LIST(struct kvi_chunk_list, r->index.lists, segment->list - 1)
+	                     : NULL;
+}
+
+kvarc_ret kvi_reader_list_segment(kvarc_reader *r, const struct kvi_segment_ref *segment,
+                                  kvarc_error *error)
+{
+	struct kvi_chunk_list *l = list_of(r, segment);
+	return l ? need_list(r, l, error) : KVARC_OK;
+}
+
+/* Reads LIST frames of the index in one request, as far as memory allows, and takes their entries.
+ * wanted: by LIST; NULL: all. */
+static kvarc_ret need_lists(kvarc_reader *r, const bool *wanted)
+{
+	struct kvi_chunk_list *l = r->index.lists.p;
+	struct kvi_list ranges = { 0 };
+	kvarc_ret ret = KVARC_OK;
+	for (size_t i = 0; i < r->index.lists.n && !ret; i++) {
+		if ((wanted && !wanted[i]) || is_read(&l[i]) || !r->in.ahead)
 			continue;
-		last = l;
 		kvarc_byte_range *x = kvi_list_add(&ranges, &r->alloc, sizeof *x);
 		if (x)
-			*x = (kvarc_byte_range){ .offset = l->offset, .bytes = l->bytes };
+			*x = (kvarc_byte_range){ .offset = l[i].offset, .bytes = l[i].bytes };
 		else
 			ret = kvi_fail_alloc(r->error, &r->alloc);
 	}
 	if (!ret)
 		ret = read_ahead(r, &ranges);
-	for (size_t i = 0; i < r->index.segments.n && !ret; i++) {
-		const struct kvi_segment_ref *s = segment_at(r, i);
-		if (kvi_segment_has(s, track, t0, end))
-			ret = kvi_reader_list_segment(r, s, r->error);
-	}
+	for (size_t i = 0; i < r->index.lists.n && !ret; i++)
+		if (!wanted || wanted[i])
+			ret = need_list(r, &l[i], r->error);
 	kvi_ahead_drop(&r->ahead, KVI_AHEAD_OPENING);
 	kvi_free(&r->alloc, ranges.p);
+	return ret;
+}
+
+kvarc_ret kvi_reader_list_range(kvarc_reader *r, uint32_t track, uint64_t t0, uint64_t end)
+{
+	if (!r->index.lists.n)
+		return KVARC_OK;
+	bool *wanted = kvi_calloc(&r->alloc, r->index.lists.n, sizeof *wanted);
+	if (!wanted)
+		return kvi_fail_alloc(r->error, &r->alloc);
+	for (size_t i = 0; i < r->index.segments.n; i++) {
+		const struct kvi_segment_ref *s = segment_at(r, i);
+		if (s->list && kvi_segment_has(s, track, t0, end))
+			wanted[s->list - 1] = true;
+	}
+	kvarc_ret ret = need_lists(r, wanted);
+	kvi_free(&r->alloc, wanted);
 	return ret;
 }
 
@@ -296,10 +313,8 @@ kvarc_ret kvi_reader_list_all(kvarc_reader *r)
 	kvarc_ret ret = kvi_reader_drain(r, KVARC_OK);
 	if (r->workers.repeated) /* counts chunks as they were */
 		r->workers.repeated->segment = KVARC_UNKNOWN;
-	for (uint32_t i = 0; i < r->geometry.n_tracks && !ret; i++)
-		ret = kvi_reader_list_range(r, i, 0, UINT64_MAX);
-	for (size_t i = 0; i < r->index.segments.n && !ret; i++)
-		ret = kvi_reader_list_segment(r, segment_at(r, i), r->error);
+	if (!ret)
+		ret = need_lists(r, NULL);
 	return ret ? ret : join(r);
 }
 
