@@ -179,8 +179,8 @@ def index(d):
     for i in range(d.varint("n")):
         kind = d.field(1, "type", "B",
                        lambda k: "%d, %s" % (k, kvarc_ref.TYPES[k][0]))
-        d.varint("offset - end of the frame of the entry before, / 16")
-        d.varint("sequence - sequence of the entry before")
+        d.varint("offset - end of the entry before, / 16")
+        d.varint("sequence - that of the entry before")
         d.varint("bytes of the frame / 16")
         names = {kvarc_ref.PARAMS: ["tensor", "first head", "heads"],
                  kvarc_ref.SEGMENT: ["track", "t0", "n"],
