@@ -281,6 +281,7 @@ unit_tests = \
 	tests/unit/test_stream_parts \
 	tests/unit/test_token_blind \
 	tests/unit/test_token_ids \
+	tests/unit/test_track_forks \
 	tests/unit/test_train \
 	tests/unit/test_train_fit \
 	tests/unit/test_train_kernels \

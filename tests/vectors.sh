@@ -127,7 +127,7 @@ check_vector() {
 		{ [ "$rc" -eq 1 ] && grep -q 'lie in a store' "$work/err"; } ||
 			fail "kvarc test ${file##*/}: exit $rc instead of 1" ;;
 	# A warning: it was not closed.
-	good-open.kva|good-open-index.kva|good-open-list.kva|good-encrypted-skipped.kva) [ "$rc" -eq 2 ] || fail "kvarc test open: exit $rc" ;;
+	good-open.kva|good-open-index.kva|good-open-list.kva|good-fork-open.kva|good-encrypted-skipped.kva) [ "$rc" -eq 2 ] || fail "kvarc test open: exit $rc" ;;
 	good-*) [ "$rc" -eq 0 ] || fail "kvarc test ${file##*/}: exit $rc" ;;
 	# What was committed is good, and it is said that something behind it was cut off.
 	bad-cut-after-geometry.kva|bad-cut-in-index.kva|bad-cut-in-footer.kva|bad-garbage-*)
@@ -163,7 +163,7 @@ check_vector() {
 
 	# Forward only. What is not streamable says that it needs to seek.
 	case ${file##*/} in
-	good-repeat.kva|good-streams-repeat.kva|good-had-groups.kva|good-klt-others.kva|good-params-earlier.kva|good-encrypted-codecs.kva|good-linear-others.kva|good-state-reference*|good-*rewind*|good-items*|good-storeref-items.kva)
+	good-repeat.kva|good-streams-repeat.kva|good-had-groups.kva|good-klt-others.kva|good-params-earlier.kva|good-encrypted-codecs.kva|good-linear-others.kva|good-state-reference*|good-*rewind*|good-*fork*|good-items*|good-storeref-items.kva)
 		ask "$digest" -p "$@" "$file"
 		[ "$rc" -eq 3 ] || fail "pipe ${file##*/}: exit $rc instead of 3" ;;
 	good-*)

@@ -219,6 +219,7 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_chain(kvarc_reader *r, uint32_
 
 #define KVARC_SEGMENT_STORED 0x1u /* it lies in a store: digest is set */
 #define KVARC_SEGMENT_CUT 0x2u    /* later segments have left its first tokens alone: see left */
+#define KVARC_SEGMENT_FORKED 0x4u /* a fork took it from another track, whose frames it is */
 /*
  * Segment i of the state that the reader was opened at, in the order of the file, without decoding
  * anything; flags: KVARC_SEGMENT_*, may be NULL. Segments of which no token is left are not

@@ -208,6 +208,21 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_rewind(kvarc_writer *w, uint32
                                                          uint64_t tokens);
 
 /*
+ * A track begins as the first `tokens` tokens of another one, 1 .. the number of those appended,
+ * which the archive has once for both (spec 6.3): sequences of a batch and beams share their
+ * prompt so. They replace all tokens of `track`; the next append to it continues behind them. What
+ * is appended to `from` or replaced there changes nothing in `track`, and the reverse. Tokens of
+ * `from` that wait for a full segment are written. Tensors of both tracks pair in the order of
+ * layer, kind and number: a pair differs in nothing but track and name. Readers need a source that
+ * can seek. Not with KVARC_WRITE_STREAMABLE, or token scores of a lossy tier. Where packed files
+ * need tokens of `track`, kvarc_writer_checkpoint comes before it.
+ * Returns OK, MEM, MEMLIMIT, IO, DATA, PROG, OPTIONS (levels 4 to 8), GEOMETRY (no such tracks or
+ * tokens, or tensors do not pair), STORE (as kvarc_writer_rewind).
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_fork(kvarc_writer *w, uint32_t track,
+                                                       uint32_t from, uint64_t tokens);
+
+/*
  * A commit that readers can open the archive at (kvarc_reader_options.checkpoint). label: readable
  * text, at most 65535 bytes, or NULL; time: milliseconds since 1970, UTC, 0: not known. *number,
  * where number is not NULL, gets its number: 1, or that of the one before plus 1. Packed files

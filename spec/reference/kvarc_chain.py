@@ -76,4 +76,4 @@ class Chains:
     @staticmethod
     def up_to(s, n):
         """Of the first n tokens of a segment."""
-        return value(s.before, s.track, runs_of(s.positions[:n]), s.ids[:n])
+        return value(s.before, s.named, runs_of(s.positions[:n]), s.ids[:n])

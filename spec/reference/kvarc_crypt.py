@@ -9,7 +9,7 @@ from argon2 import argon2id
 from kvarc_codecs import demand
 
 GEOMETRY, FOOTER, PARITY, ENCRYPTED, STOREREF, KEY = 1, 10, 13, 14, 15, 16
-LIST = 18
+LIST, FORK = 18, 19
 # What an ENCRYPTED frame has before and behind its ciphertext.
 HEAD, TAG = 32, 16
 # Passes x KiB of Argon2id for a file, and what a run counts at least.
@@ -50,7 +50,7 @@ class Keys:
             demand(self.encrypted, "an ENCRYPTED frame without its feature")
             return self.inner(f)
         elif f.type != FOOTER and (f.type < PARITY
-                                   or f.type in (STOREREF, LIST)):
+                                   or f.type in (STOREREF, LIST, FORK)):
             # R12.2
             demand(not self.encrypted, "a frame that is not encrypted")
         return f

@@ -40,6 +40,7 @@ import kvarc_vq  # noqa: E402,F401
 from kvarc_chain import Chains  # noqa: E402
 from kvarc_codecs import Bad, Cursor, demand, packed_content  # noqa: E402
 from kvarc_crypt import Keys, read_secret  # noqa: E402
+from kvarc_fork import on_fork  # noqa: E402
 from kvarc_items import Item  # noqa: E402
 from kvarc_model import Model  # noqa: E402
 from kvarc_parity import repair  # noqa: E402
@@ -56,12 +57,12 @@ TYPES = {1: ("GEOMETRY", 1, 1), 2: ("IDENTITY", 0, 1), 3: ("RESTORE", 0, 1),
          4: ("BLOB", 0, 1), 5: ("PARAMS", 1, 1), 6: ("SEGMENT", 1, 1),
          7: ("CHUNK", 1, 0), 8: ("COMMIT", 1, 0), 9: ("INDEX", 0, 1),
          10: ("FOOTER", 0, 0), 11: ("PREDICTOR", 1, 1), 12: ("PROFILE", 0, 1),
-         15: ("STOREREF", 1, 1), 18: ("LIST", 0, 1)}
+         15: ("STOREREF", 1, 1), 18: ("LIST", 0, 1), 19: ("FORK", 1, 0)}
 # PARITY, ENCRYPTED, KEY (frames.md) and PAD, and whether they are critical.
 AROUND = {13: 0, 14: 1, 16: 0, 17: 0}
 (GEOMETRY, IDENTITY, RESTORE, BLOB, PARAMS, SEGMENT, CHUNK, COMMIT, INDEX,
  FOOTER, PREDICTOR, PROFILE) = range(1, 13)
-STOREREF, KEY, LIST = 15, 16, 18
+STOREREF, KEY, LIST, FORK = 15, 16, 18, 19
 
 
 # Codecs (7) whose chunks name a PREDICTOR frame.
@@ -205,7 +206,8 @@ def read_tensor(cursor, tracks, ropes):
     t.first_head = cursor.varint(2 ** 32 - 1)
     t.total_heads = cursor.varint(2 ** 32 - 1)
     demand(t.first_head + t.heads <= t.total_heads, "the heads of a shard")
-    demand(cursor.u8() < 4, "reserved flags of a tensor")
+    t.flags = cursor.u8()
+    demand(t.flags < 4, "reserved flags of a tensor")
     t.source_type = cursor.u16()
     demand(t.source_type == 0 or t.source_type >= 256, "a source type")
     t.of = cursor.varint()      # what it belongs to
@@ -421,10 +423,15 @@ class Archive:
     def on_storeref(self, f):
         self.stored.on_storeref(f, Record)
 
+    def on_fork(self, f):
+        on_fork(self, f, Record)
+
     def begin_segment(self, number, s):
         self.begin_set()
         track = self.geometry.tracks[s.track]
         self.predictors.token_ids(s)
+        # 6.3: a fork takes it from the track that its frame names
+        s.__dict__.setdefault("named", s.track)
         self.chains.check(s, take(track, s))
         # 3.4: what has to come, in this order
         s.due = sorted((t.layer, t.kind, i)
@@ -494,7 +501,7 @@ class Archive:
             tensor=tensor, first=first, heads=heads, t0=t0, n=n, codec=codec,
             sequence=f.sequence, offset=f.offset, raw=raw, params=params,
             raw_check=raw_check, segment=segment, stream_size=cut.size,
-            refers=refers))
+            refers=refers, exact=tensor in self.predictors.exact))
         self.predictors.observe(tensor, s, heads, raw)
 
     def repeat(self, payload, cut, n, size, raw_check):
@@ -619,6 +626,8 @@ class Archive:
             want = [f.n]
         elif f.type == STOREREF:
             want = self.stored.tokens[f.sequence]
+        elif f.type == FORK:
+            want = f.fork
         elif f.type == PARAMS:
             *want, codec = self.params[f.sequence].names
         else:

@@ -101,7 +101,8 @@ class StoreReader:
                 archive.chunks.append(record(
                     tensor=tensor, first=0, heads=t.heads, t0=s.t0, n=n,
                     codec=0, sequence=None, offset=None, raw=raw, params=0,
-                    raw_check=None, segment=archive.open_segment))
+                    raw_check=None, segment=archive.open_segment,
+                    exact=False))
                 archive.predictors.observe(tensor, s, t.heads, raw)
         self.tokens[f.sequence] = [number, t0, first - t0]
 

@@ -23,11 +23,11 @@ KEY, VALUE = 0, 1
 NAMES = {1: "GEOMETRY", 2: "IDENTITY", 3: "RESTORE", 4: "BLOB", 5: "PARAMS",
          6: "SEGMENT", 7: "CHUNK", 8: "COMMIT", 9: "INDEX", 10: "FOOTER",
          11: "PREDICTOR", 12: "PROFILE", 13: "PARITY", 14: "ENCRYPTED",
-         15: "STOREREF", 16: "KEY", 17: "PAD", 18: "LIST"}
+         15: "STOREREF", 16: "KEY", 17: "PAD", 18: "LIST", 19: "FORK"}
 TYPE = {name: number for number, name in NAMES.items()}
-CRITICAL = {1, 5, 6, 7, 8, 11, 14, 15}
+CRITICAL = {1, 5, 6, 7, 8, 11, 14, 15, 19}
 # Frames without a packing method; those that are never encrypted.
-NOT_PACKED = {7, 8, 10, 13, 14, 16, 17, 0x8000}
+NOT_PACKED = {7, 8, 10, 13, 14, 16, 17, 19, 0x8000}
 PLAIN = {"FOOTER", "PARITY", "ENCRYPTED", "KEY", "PAD", "private"}
 
 
@@ -286,12 +286,36 @@ class Writer:
             chain = linked(before, track, positions, ids)
         self.entered += 1
         self.state[track].append([t0, len(positions), before, positions, ids,
-                                  chain, self.entered])
+                                  chain, self.entered, track])
         return chain
+
+    def fork(self, track, source, n, extensions=()):
+        """6.3"""
+        self.begin_set()
+        content = varint(track) + varint(source) + varint(n)
+        self.state[track], self.tokens[track] = [], n
+        mates = [[i for _, _, i in sorted(
+            (t["layer"], t["kind"], i)
+            for i, t in enumerate(self.geometry_parts[2])
+            if t["track"] == number)] for number in (source, track)]
+        mate = {str(y): str(x) for y, x in zip(*mates)}
+        for s in self.state[source]:
+            if s[0] >= n:
+                break
+            self.entered += 1
+            self.state[track].append(
+                [s[0], min(s[1], n - s[0]), *s[2:6], self.entered, s[7]])
+            for of, head, m, raw in list(self.digests):
+                if of == s[6]:
+                    tensor, rest = head.split(" ", 1)
+                    self.digests.append((self.entered, "%s %s" % (
+                        mate.get(tensor, tensor), rest), m, raw))
+        return self.frame("FORK", content + fields(extensions), entry=content)
 
     def rewind(self, track, t0):
         """6.2: what is left in the state: of each segment t0, n, the value
-        before it, positions, ids, its value."""
+        before it, positions, ids, its value, a number, the track of its
+        frame."""
         left = self.state[track]
         while left and left[-1][0] >= t0:
             left.pop()
@@ -302,10 +326,10 @@ class Writer:
         """5.3, for the next segment of a track."""
         if not self.state[track]:
             return self.root()
-        _, n, before, positions, ids, chain, _ = self.state[track][-1]
+        _, n, before, positions, ids, chain, _, named = self.state[track][-1]
         if not chain:
             return None
-        return linked(before, track, positions[:n], ids[:n])
+        return linked(before, named, positions[:n], ids[:n])
 
     def params(self, tensor_number, params, first=0, heads=None, copy_of=0,
                method=0):

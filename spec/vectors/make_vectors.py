@@ -29,6 +29,7 @@ import bad_tokens  # noqa: E402,F401
 import bad_transformer  # noqa: E402,F401
 import cells_vectors  # noqa: E402
 import classes  # noqa: E402
+import fork_vectors  # noqa: E402
 import frame_vectors  # noqa: E402
 import good_codecs  # noqa: E402
 import good_container  # noqa: E402
@@ -130,6 +131,7 @@ def all_files():
         files[name + ".kva"] = made
 
     for name, text, make in (good_container.VECTORS + good_sessions.VECTORS
+                             + fork_vectors.GOOD
                              + good_codecs.VECTORS
                              + later_vectors.GOOD
                              + layer_vectors.VECTORS
@@ -154,6 +156,7 @@ def all_files():
         rows["good"].append((name, text))
     files.update(frame_vectors.objects())
     files.update(stored_vectors.objects())
+    files.update(fork_vectors.objects())
     repairs = []
     for name, text, make, repaired in frame_vectors.REPAIRS:
         repairs.append(("bad-" + name, repaired or "nothing"))

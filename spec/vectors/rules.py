@@ -101,12 +101,19 @@ RULES = {
     "5.3": [
         "bad-segment-chain-flags",
         "bad-chain-behind-none",
-        "bad-chain-value bad-chain-first bad-chain-rewind good-chains "
-        "good-rewind",
+        "bad-chain-value bad-chain-first bad-chain-rewind bad-fork-chain "
+        "good-chains good-rewind good-fork",
         "bad-chain-identity bad-chain-namespace",
         "tests/unit/test_session.c",
     ],
     "6.1": ["bad-segment-run-not-maximal bad-segment-run-empty"],
+    "6.3": [
+        "bad-fork-in-segment good-fork-open",
+        "bad-fork-track bad-fork-from bad-fork-itself",
+        "bad-fork-nothing bad-fork-more bad-fork-left good-fork-rewind",
+        "bad-fork-pairs-missing bad-fork-pairs-dtype bad-fork-pairs-heads "
+        "bad-fork-pairs-rope bad-fork-pairs-of",
+    ],
     "7": [
         "bad-chunk-raw-check bad-streams-raw-check "
         "bad-streams-raw-check-whole",
@@ -141,6 +148,7 @@ RULES = {
         "tests/unit/test_salvage.c tests/unit/test_predict.c",
         "tests/flips.c tests/flips_vectors.c",
         "tests/unit/test_salvage.c tests/cli/cases/lost.sh",
+        "tests/unit/test_track_forks.c",
     ],
     "10": [
         "bad-restore-size good-restore-slot good-restore-blocks",

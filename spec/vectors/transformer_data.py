@@ -318,7 +318,7 @@ class Guided(Session):
 
 def archive(seed, data, level, segments, dtype=BF16, pairing=1, embed=True,
             arithmetic=None, positions=None, change=None, exact=False,
-            close=True, writer=None, fp8=False, **models):
+            close=True, writer=None, fp8=False, tracks=1, **models):
     """-> Guided, of so many tokens a segment, closed. exact: of codec 9,
     with change(number, token, channel, P)."""
     rng = Random(seed)
@@ -328,7 +328,7 @@ def archive(seed, data, level, segments, dtype=BF16, pairing=1, embed=True,
                 [freq] if freq else [])
     s = Guided(rng, p, caches(data, dtype), (pairing, w.rotary, freq)
                if freq else None, data, level, arithmetic, embed=embed,
-               writer=writer, fp8=fp8)
+               writer=writer, fp8=fp8, tracks=tracks)
     for n in segments:
         s.segment(n, positions)
         if exact:

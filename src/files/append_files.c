@@ -946,7 +946,9 @@ static kvarc_ret list_segments(struct comparing *comparing, uint64_t end)
 			.t0 = s->t0 > comparing->shift ? s->t0 : comparing->shift,
 			.end = s->t0 + s->left < end ? s->t0 + s->left : end
 		};
-		x->whole = !comparing->decode && x->t0 == s->t0 && x->end == s->t0 + s->n;
+		/* Chunks of a FORK name tensors of another track. */
+		x->whole = !comparing->decode && !s->origin && x->t0 == s->t0 &&
+		           x->end == s->t0 + s->n;
 	}
 	return KVARC_OK;
 }

@@ -197,6 +197,13 @@ static unsigned look_at(struct segment_copy *copy, const struct kvi_chunk_ref *r
 	return from ? there.codec : KVI_CODEC_RAW;
 }
 
+/* The writer's number of the tensor of chunk k of a segment. */
+static uint32_t to_of(const struct segment_copy *copy, const struct kvi_segment_ref *segment,
+                      uint64_t k)
+{
+	return copy->to[kvi_segment_chunk(copy->r, segment, k).tensor];
+}
+
 static struct copy_found look_into(struct segment_copy *copy, size_t i, bool copied)
 {
 	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, copy->index->segments,
@@ -206,7 +213,7 @@ static struct copy_found look_into(struct segment_copy *copy, size_t i, bool cop
 		const struct kvi_chunk_ref *ref = KVI_LIST(struct kvi_chunk_ref,
 		                                           copy->index->chunks, k);
 		bool takes;
-		if (copy->to[ref->tensor] == COPY_OUT)
+		if (to_of(copy, s, k) == COPY_OUT)
 			continue;
 		f.lossy |= kvi_codec_lossy(look_at(copy, ref, &takes));
 		f.copied &= takes;
@@ -480,10 +487,12 @@ static kvarc_ret put_repeated(struct segment_copy *copy, size_t i, const struct 
 	return ret;
 }
 
+/* Copies chunk k of a segment, at place i. */
 static kvarc_ret copy_chunk(struct segment_copy *copy, size_t i,
-                            const struct kvi_segment_ref *segment, const struct kvi_chunk_ref *ref,
+                            const struct kvi_segment_ref *segment, uint64_t k,
                             const struct kvi_segment *to)
 {
+	const struct kvi_chunk_ref *ref = KVI_LIST(struct kvi_chunk_ref, copy->index->chunks, k);
 	struct copy_piece p;
 	kvarc_ret ret = read_piece(copy, ref, &copy->frame, &p);
 	if (ret)
@@ -491,7 +500,7 @@ static kvarc_ret copy_chunk(struct segment_copy *copy, size_t i,
 	if (p.h.segment != segment->sequence || p.h.n != segment->n || p.h.t0 != segment->t0)
 		return bad(copy, &p.frame, "it is not what the index or its segment say");
 	struct kvi_chunk_header h = p.h;
-	h.tensor = copy->to[h.tensor];
+	h.tensor = to_of(copy, segment, k);
 	h.segment = to->sequence;
 	h.t0 = (uint32_t)to->t0;
 	if (h.codec == KVI_CODEC_REPEAT)
@@ -506,7 +515,7 @@ static kvarc_ret find_predictor(struct segment_copy *copy, const struct kvi_segm
 		const struct kvi_chunk_ref *ref = KVI_LIST(struct kvi_chunk_ref,
 		                                           copy->index->chunks, k);
 		struct kvi_chunk_header h, there;
-		if (copy->to[ref->tensor] == COPY_OUT)
+		if (to_of(copy, segment, k) == COPY_OUT)
 			continue;
 		const struct kvi_chunk_ref *from = copy_resolve(copy, ref, &h, &there);
 		kvarc_ret ret = from && kvi_codec_predicts(there.codec)
@@ -564,12 +573,9 @@ static kvarc_ret copy_segment(struct segment_copy *copy, const struct copy_found
 		ret = find_predictor(copy, s);
 	if (!ret)
 		ret = kvi_writer_begin_copy(copy->w, &to);
-	for (uint64_t k = s->first; k < s->end && !ret; k++) {
-		const struct kvi_chunk_ref *ref = KVI_LIST(struct kvi_chunk_ref,
-		                                           copy->index->chunks, k);
-		if (copy->to[ref->tensor] != COPY_OUT)
-			ret = copy_chunk(copy, i++, s, ref, &to);
-	}
+	for (uint64_t k = s->first; k < s->end && !ret; k++)
+		if (to_of(copy, s, k) != COPY_OUT)
+			ret = copy_chunk(copy, i++, s, k, &to);
 	copy->given.n = copy->given.n < i ? copy->given.n : i;
 	if (!ret)
 		ret = kvi_writer_end_copy(copy->w, &to);
@@ -757,6 +763,9 @@ kvarc_ret kvi_keep_segments(kvarc_reader *r, const kvarc_sink *sink,
 	struct keeping k = {
 		.r = r, .alloc = kvi_reader_alloc(r), .ends = ends, .keep = keep, .opaque = opaque
 	};
+	if (kvi_reader_index(r)->forked)
+		return kvi_reader_fail(r, KVARC_OPTIONS,
+		                       "the archive has forks of tracks, which no store has made");
 	kvarc_ret ret = begin_keeping(&k);
 	if (!ret)
 		ret = kvarc_writer_open(&k.w, sink, options);
@@ -1218,6 +1227,8 @@ struct compacting {
 	const kvarc_geometry *geometry;
 	uint32_t *same; /* i, of each tensor */
 	uint32_t segment_tokens;
+	bool forks; /* the writer may fork tracks */
+	struct kvi_order order;
 	struct kvi_literals literals;
 	/* BLOB content that is being filled. */
 	struct kvi_out blob;
@@ -1372,7 +1383,7 @@ static kvarc_ret next_run(struct compacting *compacting, uint32_t track, uint64_
 	*run = (struct id_run){ at, false };
 	for (; *i < l->n; ++*i) {
 		const struct kvi_segment_ref *ref = KVI_LIST(struct kvi_segment_ref, *l, *i);
-		if (ref->track != track || !ref->left)
+		if (ref->track != track || ref->t0 + ref->left <= at)
 			continue;
 		kvarc_ret ret = kvi_reader_segment(compacting->r, ref, segment);
 		if (ret)
@@ -1385,13 +1396,68 @@ static kvarc_ret next_run(struct compacting *compacting, uint32_t track, uint64_
 	return KVARC_OK;
 }
 
+/* The first segment of a track in the last state (segment NULL), or the next one. NULL: there is
+ * none. */
+static const struct kvi_segment_ref *state_next(const struct kvi_reader_index *index,
+                                                uint32_t track,
+                                                const struct kvi_segment_ref *segment)
+{
+	const struct kvi_list *l = &index->segments;
+	size_t i = segment ? (size_t)(segment - KVI_LIST(struct kvi_segment_ref, *l, 0)) + 1 : 0;
+	for (; i < l->n; i++) {
+		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, *l, i);
+		if (s->track == track && s->left)
+			return s;
+	}
+	return NULL;
+}
+
+/* Number of leading tokens of a track, up to the end of a segment, that another one has, too. */
+static uint64_t common(const struct kvi_reader_index *index, uint32_t track, uint32_t other)
+{
+	const struct kvi_segment_ref *list = KVI_LIST(struct kvi_segment_ref, index->segments, 0);
+	const struct kvi_segment_ref *s = NULL, *o = NULL;
+	uint64_t n = 0;
+	while ((s = state_next(index, track, s)) && (o = state_next(index, other, o))) {
+		const uint64_t of_s = s->origin ? s->origin : (uint64_t)(s - list) + 1;
+		const uint64_t of_o = o->origin ? o->origin : (uint64_t)(o - list) + 1;
+		if (of_s != of_o || o->left < s->left)
+			break;
+		n = s->t0 + s->left;
+		if (o->left != s->left)
+			break;
+	}
+	return n;
+}
+
+/* Forks a track of one that was written before it, where they share segments; *n: the tokens that
+ * it has then. */
+static kvarc_ret put_fork(struct compacting *compacting, uint32_t track, uint64_t *n)
+{
+	enum { LOOKS = 64 }; /* tracks that are looked at, each of which takes a pass of the list */
+	const struct kvi_reader_index *x = kvi_reader_index(compacting->r);
+	uint32_t from = 0;
+	*n = 0;
+	if (!x->forked || !compacting->forks)
+		return KVARC_OK;
+	for (uint32_t i = track > LOOKS ? track - LOOKS : 0; i < track; i++) {
+		uint64_t m = kvi_fork_fits(compacting->geometry, &compacting->order, track, i)
+		                     ? common(x, track, i)
+		                     : 0;
+		from = m > *n ? i : from;
+		*n = m > *n ? m : *n;
+	}
+	return *n ? kvarc_writer_fork(compacting->w, track, from, *n) : KVARC_OK;
+}
+
 static kvarc_ret put_runs(struct compacting *compacting, struct range_transfer *transfer,
                           struct kvi_segment *segment)
 {
 	struct id_run run;
 	size_t i = 0;
-	kvarc_ret ret = KVARC_OK;
-	for (uint64_t at = 0; at < transfer->range.n && !ret; at = run.end) {
+	uint64_t forked;
+	kvarc_ret ret = put_fork(compacting, transfer->track, &forked);
+	for (uint64_t at = forked; at < transfer->range.n && !ret; at = run.end) {
 		ret = next_run(compacting, transfer->track, at, &i, segment, &run);
 		if (!ret)
 			ret = transfer_tokens(transfer, at, run.end, run.ids);
@@ -1426,6 +1492,8 @@ static kvarc_ret put_track(struct compacting *compacting, uint32_t track)
 static kvarc_ret write_compact(struct compacting *compacting)
 {
 	kvarc_ret ret = kvarc_writer_set_geometry(compacting->w, compacting->geometry);
+	if (!ret && kvi_order_make(&compacting->order, compacting->alloc, compacting->geometry))
+		ret = no_memory(compacting);
 	if (!ret)
 		ret = transfer_identity(compacting->r, compacting->w, NULL, NULL);
 	if (!ret)
@@ -1479,6 +1547,9 @@ kvarc_ret kvarc_compact(kvarc_reader *r, const kvarc_sink *sink,
 	if (ret)
 		return ret;
 	kvi_out_init(&c.blob, c.alloc);
+	/* Else what is shared is decoded and coded again. */
+	c.forks = !options ||
+	          (options->level < KVI_LEVEL_MODEL && !(options->flags & KVARC_WRITE_STREAMABLE));
 	c.same = kvi_array(c.alloc, c.geometry->n_tensors + 1, sizeof *c.same);
 	for (uint32_t i = 0; c.same && i < c.geometry->n_tensors; i++)
 		c.same[i] = i;
@@ -1488,6 +1559,7 @@ kvarc_ret kvarc_compact(kvarc_reader *r, const kvarc_sink *sink,
 	ret = kvi_counted_close(&counted, &c.w, ret, stats);
 	kvi_literals_free(&c.literals);
 	kvi_out_free(&c.blob);
+	kvi_order_free(&c.order, c.alloc);
 	kvi_free(c.alloc, c.same);
 	return ret;
 }

@@ -47,7 +47,8 @@ kvarc_ret kvi_order_make(struct kvi_order *order, const struct kvi_alloc *alloc,
 	uint64_t *keys = kvi_calloc(alloc, geometry->n_tensors + 1, sizeof *keys);
 	order->tensors = kvi_calloc(alloc, geometry->n_tensors + 1, sizeof *order->tensors);
 	order->first = kvi_calloc(alloc, geometry->n_tracks + 1, sizeof *order->first);
-	if (!keys || !order->tensors || !order->first) {
+	order->place = kvi_calloc(alloc, geometry->n_tensors + 1, sizeof *order->place);
+	if (!keys || !order->tensors || !order->first || !order->place) {
 		kvi_free(alloc, keys);
 		kvi_order_free(order, alloc);
 		return kvi_alloc_error(alloc);
@@ -57,6 +58,7 @@ kvarc_ret kvi_order_make(struct kvi_order *order, const struct kvi_alloc *alloc,
 	sort(keys, geometry->n_tensors);
 	for (uint32_t i = 0; i < geometry->n_tensors; i++) {
 		order->tensors[i] = (uint32_t)(keys[i] & 0xffff);
+		order->place[order->tensors[i]] = i;
 		order->first[(keys[i] >> 40) + 1]++;
 	}
 	for (size_t i = 0; i < geometry->n_tracks; i++)
@@ -69,6 +71,7 @@ void kvi_order_free(struct kvi_order *order, const struct kvi_alloc *alloc)
 {
 	kvi_free(alloc, order->tensors);
 	kvi_free(alloc, order->first);
+	kvi_free(alloc, order->place);
 	*order = (struct kvi_order){ 0 };
 }
 

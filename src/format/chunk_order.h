@@ -5,10 +5,12 @@
 
 #include "geometry_check.h"
 
-/* Tensors of track i are tensors[first[i]] to tensors[first[i + 1] - 1]. */
+/* Tensors of track i are tensors[first[i]] to tensors[first[i + 1] - 1]; tensor t is
+ * tensors[place[t]]. */
 struct kvi_order {
 	uint32_t *tensors;
 	uint32_t *first;
+	uint32_t *place;
 };
 
 /* Sorts the tensors of a geometry into file order; kvi_order_free frees the order. Returns OK, MEM,

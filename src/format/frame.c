@@ -15,6 +15,7 @@ static const struct {
 	[KVI_FRAME_INDEX] = { "INDEX", false },        [KVI_FRAME_FOOTER] = { "FOOTER", false },
 	[KVI_FRAME_PREDICTOR] = { "PREDICTOR", true }, [KVI_FRAME_PROFILE] = { "PROFILE", false },
 	[KVI_FRAME_STOREREF] = { "STOREREF", true },   [KVI_FRAME_LIST] = { "LIST", false },
+	[KVI_FRAME_FORK] = { "FORK", true },
 };
 
 uint64_t kvi_frame_sync(const uint8_t file_id[16])

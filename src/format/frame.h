@@ -30,7 +30,8 @@ enum {
 	KVI_FRAME_STOREREF = 15,
 	KVI_FRAME_KEY = 16,
 	KVI_FRAME_PAD = 17, /* skipped; does not count */
-	KVI_FRAME_LIST = 18 /* entries of CHUNK frames; does not count */
+	KVI_FRAME_LIST = 18, /* entries of CHUNK frames; does not count */
+	KVI_FRAME_FORK = 19
 };
 /* Sizes of a frame header, of the front of a payload, which is hashed with the header, and of the
  * check behind a payload; the critical flag, alignment. */

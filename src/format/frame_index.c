@@ -45,6 +45,11 @@ void kvi_index_put(struct kvi_out *out, struct kvi_index_delta *delta,
 		kvi_put_varint(out, entry->segment);
 		kvi_put_varint(out, entry->n);
 		break;
+	case KVI_FRAME_FORK:
+		kvi_put_varint(out, entry->tensor);
+		kvi_put_varint(out, entry->params);
+		kvi_put_varint(out, entry->segment);
+		break;
 	case KVI_FRAME_COMMIT:
 		kvi_put_varint(out, entry->number);
 		break;
@@ -130,6 +135,11 @@ static void get_fields(struct kvi_in *in, struct kvi_index_entry *entry)
 		entry->tensor = (uint32_t)kvi_get_varint(in, UINT32_MAX);
 		entry->segment = kvi_get_varint(in, UINT64_MAX);
 		entry->n = (uint32_t)kvi_get_varint(in, UINT32_MAX);
+		break;
+	case KVI_FRAME_FORK:
+		entry->tensor = (uint32_t)kvi_get_varint(in, UINT32_MAX);
+		entry->params = kvi_get_varint(in, UINT32_MAX);
+		entry->segment = kvi_get_varint(in, UINT64_MAX);
 		break;
 	case KVI_FRAME_COMMIT:
 		entry->number = kvi_get_varint(in, KVI_NUMBER_MAX);

@@ -18,14 +18,14 @@ enum { KVI_INDEX_ENTRIES = 65536, KVI_LIST_ENTRIES = 16384 };
 struct kvi_index_entry {
 	uint8_t type;    /* frame type; 0 for types above 255 */
 	uint8_t codec;   /* PARAMS */
-	uint32_t tensor; /* CHUNK, PARAMS; SEGMENT, STOREREF: track */
+	uint32_t tensor; /* CHUNK, PARAMS; SEGMENT, STOREREF, FORK: track */
 	uint32_t n;      /* SEGMENT; STOREREF: of all its segments; LIST: its entries */
 	uint32_t bytes;  /* the whole frame */
 	uint16_t head, heads;
 	uint64_t offset, sequence;
-	uint64_t segment; /* CHUNK: sequence of its SEGMENT; SEGMENT, STOREREF: t0 */
+	uint64_t segment; /* CHUNK: sequence of its SEGMENT; SEGMENT, STOREREF: t0; FORK: tokens */
 	uint64_t params;  /* CHUNK: sequence of its PARAMS; PARAMS: of the
-	                    * frame it copies, 0 for an original */
+	                    * frame it copies, 0 for an original; FORK: the other track */
 	uint64_t number;  /* COMMIT: of the checkpoint, 0: none */
 	bool has_chain;   /* SEGMENT */
 	struct kvi_h128 chain;

@@ -4,6 +4,7 @@
 
 #include "codec_ids.h"
 #include "commit.h"
+#include "fork.h"
 #include "predictor_frame.h"
 #include "restore.h"
 #include "storeref.h"
@@ -50,7 +51,7 @@ kvarc_ret kvi_walk_geometry(struct kvi_walk *w, const kvarc_geometry *geometry,
 static bool is_packed(uint16_t type)
 {
 	return type != KVI_FRAME_CHUNK && type != KVI_FRAME_COMMIT && type != KVI_FRAME_FOOTER &&
-	       kvi_frame_known(type);
+	       type != KVI_FRAME_FORK && kvi_frame_known(type);
 }
 
 /* Adds an entry. The number of the frame that a PARAMS frame copies is left out: it is not known
@@ -188,6 +189,30 @@ static kvarc_ret on_segment(struct kvi_walk *w, kvarc_error *error)
 	kvi_order_begin(&w->segment.chunks, w->order, s->track);
 	current->entry.has_chain = s->has_chain;
 	current->entry.chain = s->chain;
+	return KVARC_OK;
+}
+
+/* The tokens of the track are those that the other one has now. */
+static kvarc_ret on_fork(struct kvi_walk *w, kvarc_error *error)
+{
+	struct kvi_walk_frame *current = &w->current;
+	const struct kvi_frame *f = &current->frame;
+	uint64_t *tokens = w->commit.tokens;
+	struct kvi_fork fork;
+	if (w->segment.open)
+		return kvi_frame_bad(f, error, "the segment before has no COMMIT");
+	if (!kvi_fork_parse(&fork, current->content, current->content_bytes))
+		return kvi_frame_bad(f, error, "its fields");
+	if (!kvi_fork_fits(w->geometry, w->order, fork.track, fork.from))
+		return kvi_frame_bad(f, error, "its tracks are missing, or their tensors differ");
+	if (fork.n > tokens[fork.from])
+		return kvi_frame_bad(f, error, "it takes more tokens than there are");
+	if (!kvi_input_seekable(&w->in))
+		return needs_seek(f, error, "takes tokens of another track: the file");
+	tokens[fork.track] = fork.n;
+	current->entry.tensor = fork.track;
+	current->entry.params = fork.from;
+	current->entry.segment = fork.n;
 	return KVARC_OK;
 }
 
@@ -424,6 +449,8 @@ static kvarc_ret interpret(struct kvi_walk *w, kvarc_error *error)
 		return on_segment(w, error);
 	case KVI_FRAME_STOREREF:
 		return on_storeref(w, error);
+	case KVI_FRAME_FORK:
+		return on_fork(w, error);
 	case KVI_FRAME_CHUNK:
 		return on_chunk(current, &w->segment, w->geometry, w->order, error);
 	case KVI_FRAME_PREDICTOR:
@@ -461,7 +488,8 @@ static kvarc_ret get_content(struct kvi_walk *w, kvarc_error *error)
 		           : kvi_frame_content(w->packer, f, &current->content, &current->owned,
 		                               error);
 	}
-	if ((f->head.type == KVI_FRAME_COMMIT || f->head.type == KVI_FRAME_FOOTER) &&
+	if ((f->head.type == KVI_FRAME_COMMIT || f->head.type == KVI_FRAME_FOOTER ||
+	     f->head.type == KVI_FRAME_FORK) &&
 	    f->head.decoded_bytes != f->head.payload_bytes)
 		return kvi_frame_bad(f, error, "decoded_bytes");
 	return KVARC_OK;

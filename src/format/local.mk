@@ -11,6 +11,7 @@ libkvi_la_SOURCES += \
 	src/format/commit.c src/format/commit.h \
 	src/format/content_digest.c src/format/content_digest.h \
 	src/format/crypt.c src/format/crypt.h \
+	src/format/fork.c src/format/fork.h \
 	src/format/frame.c src/format/frame.h \
 	src/format/frame_content.c src/format/frame_content.h \
 	src/format/frame_index.c src/format/frame_index.h \

@@ -48,6 +48,7 @@ static kvarc_ret cut_value(kvarc_reader *r, const struct kvi_segment_ref *segmen
 		                           error);
 	if (!ret && segment->before.known && s->has_ids) {
 		to->known = true;
+		s->track = kvi_segment_named(r, segment);
 		ret = kvi_chain_link(&to->value, &r->chains.scratch, segment->before.value, s,
 		                     left);
 	}
@@ -88,6 +89,8 @@ kvarc_ret kvi_reader_check_chain(kvarc_reader *r, const struct kvi_segment *segm
 		return wrong(segment, error, "follows a segment without one");
 	if (ref)
 		ref->before = before;
+	if (ref && ref->origin)
+		return KVARC_OK; /* its value is tested where its SEGMENT passes */
 	if (!before.known || !segment->has_ids)
 		return KVARC_OK; /* a model has coded the ids, and it is not here */
 	if (kvi_chain_link(&value, &c->scratch, before.value, segment, segment->n))

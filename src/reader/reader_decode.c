@@ -114,8 +114,9 @@ static kvarc_ret piece_decode(kvarc_reader *r, struct kvi_coder *coder,
 /* The header that was read against what the index or the segment say. */
 static bool as_expected(const struct kvi_decode_job *job, const struct kvi_chunk_header *header)
 {
-	return header->tensor == job->task.ref.tensor && header->head == job->task.ref.head &&
-	       header->heads == job->task.ref.heads && header->params == job->task.ref.params &&
+	return header->tensor == kvi_chunk_named(job->r, &job->task.ref) &&
+	       header->head == job->task.ref.head && header->heads == job->task.ref.heads &&
+	       header->params == job->task.ref.params &&
 	       header->segment == job->task.segment_sequence && header->t0 == job->task.t0 &&
 	       header->n == job->task.n;
 }

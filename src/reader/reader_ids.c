@@ -214,7 +214,8 @@ kvarc_ret kvarc_reader_coded_ids(kvarc_reader *r, uint64_t *tokens, uint64_t *by
 	for (size_t i = 0; i < r->index.segments.n && !ret; i++) {
 		const struct kvi_segment_ref *ref = KVI_LIST(struct kvi_segment_ref,
 		                                             r->index.segments, i);
-		if (!ref->offset || ref->stored || !kvi_reader_codes_ids(r, ref->sequence))
+		if (!ref->offset || ref->stored || ref->origin ||
+		    !kvi_reader_codes_ids(r, ref->sequence))
 			continue;
 		ret = kvi_reader_segment(r, ref, s);
 		if (ret || !s->coded)

@@ -9,6 +9,7 @@
 #include "format/chain_value.h"
 #include "format/chunk_header.h"
 #include "format/chunk_order.h"
+#include "format/fork.h"
 #include "format/frame_index.h"
 #include "format/frame_input.h"
 #include "format/segment.h"
@@ -23,6 +24,9 @@ struct kvi_chunk_ref {
 	uint32_t bytes; /* size of the frame */
 	bool linear;    /* codec linear: params is the number of a PREDICTOR frame */
 	bool lost;      /* salvage could not decode it, and it is in the list of losses */
+	/* The frame names the tensor that pairs with `tensor`, of track named - 1 (spec 6.3); 0: it
+	 * names `tensor`. */
+	uint16_t named;
 };
 
 /* The reference to a chunk whose frame was read. */
@@ -40,16 +44,20 @@ static inline struct kvi_chunk_ref kvi_chunk_ref(const struct kvi_frame *frame,
 		                       .linear = kvi_codec_predicts(header->codec) };
 }
 
-/* A segment of the index. */
+/* A segment of the index. An entry with an origin is a segment that a FORK has its track take: all
+ * that it says of frames and tokens is of the origin (spec 6.3). */
 struct kvi_segment_ref {
 	uint64_t offset; /* 0: the SEGMENT frame was lost (salvage) */
 	uint64_t sequence, t0;
+	uint64_t listed;     /* sequence number of the frame that lists it: its own, or of a FORK */
+	uint64_t origin;     /* FORK: 1 + index of the segment that it is; 0: it is one itself */
 	uint64_t first, end; /* chunks of the segment (kvi_segment_chunks) */
 	uint64_t list;       /* 1 + index in kvi_reader_index.lists; 0: they are in `chunks` */
 	uint32_t track, n;
 	uint32_t bytes;  /* size of the frame */
-	uint32_t left;   /* tokens of the segment that rewinds have left (spec 6.2) */
-	uint32_t part;   /* number in a STOREREF frame, whose offset and sequence these are */
+	uint32_t most;   /* tokens of the segment that are of the track: n, or fewer in a FORK */
+	uint32_t left;   /* tokens of these that rewinds have left (spec 6.2) */
+	uint32_t part;   /* number in the STOREREF or FORK frame that lists it */
 	uint64_t stored; /* 1 + index in kvi_reader_index.stored; 0: the file has the segment */
 	uint64_t parent; /* 1 + index of the segment that holds the token before it; 0: none */
 	struct kvi_chain chain, before; /* before: value at that token, once passed in order */
@@ -110,6 +118,7 @@ struct kvi_reader_index {
 	struct kvi_order_walk chunk_order; /* while the index is built */
 	uint64_t *tokens;                  /* committed tokens by track, also on a pipe */
 	uint64_t *last;                    /* by track: 1 + the last segment, 0: none */
+	uint64_t forked;                   /* segments of the list that FORK frames have listed */
 	struct kvi_list checkpoints;       /* struct kvi_checkpoint_ref */
 	/* Cache of kvarc_reader_segment_at: segments with tokens left before index listed_at. */
 	uint64_t listed;
@@ -131,8 +140,8 @@ static inline struct kvi_chunk_ref *kvi_segment_chunks(const struct kvi_reader_i
 }
 /* The PARAMS frame with this sequence number. NULL: not in the index. */
 struct kvi_params_ref *kvi_index_params(const struct kvi_reader_index *index, uint64_t sequence);
-/* The SEGMENT frame with this sequence number, or the first segment of such a STOREREF frame. NULL:
- * not in the index. */
+/* The SEGMENT frame with this sequence number, or the first segment of such a STOREREF or FORK
+ * frame. NULL: not in the index. */
 struct kvi_segment_ref *kvi_index_segment(const struct kvi_reader_index *index, uint64_t sequence);
 /* A segment of the index as it was read. NULL: not in the index. */
 struct kvi_segment_ref *kvi_index_segment_of(const struct kvi_reader_index *index,
@@ -143,6 +152,13 @@ struct kvi_chunk_ref *kvi_index_chunk(const struct kvi_reader_index *index, uint
 struct kvi_chunk_ref *kvi_index_chunk_at(const struct kvi_reader_index *index, uint64_t offset);
 /* The last segment of the list comes behind those of its track that are left. */
 void kvi_index_link(struct kvi_reader_index *index);
+/* Adds the segments that a FORK has its track take, to the last state of the list. lenient: where
+ * segments are lost, those that are there. Returns OK, MEM, MEMLIMIT, DATA (the other track has
+ * fewer tokens, or none that pairs). */
+kvarc_ret kvi_index_fork(kvarc_reader *r, const struct kvi_fork *fork, uint64_t sequence,
+                         bool lenient);
+/* The track that the frames of a segment name. */
+uint32_t kvi_segment_named(const kvarc_reader *r, const struct kvi_segment_ref *segment);
 /* Computes `left` of each segment at the end of the list, and `tokens` and `last` of all tracks. */
 void kvi_index_finish(struct kvi_reader_index *index, size_t n_tracks);
 /* Counts all tokens of all segments as left, to verify them. Segments of a store that have none
@@ -160,8 +176,11 @@ kvarc_ret kvi_reader_no_checkpoint(const kvarc_reader *r, kvarc_error *error);
 /* The end of the chunks of a segment, which begin at segment->first. A segment in a store has a
  * chunk for each tensor of the track (spec frames 12.3). */
 uint64_t kvi_segment_chunks_end(const kvarc_reader *r, const struct kvi_segment_ref *segment);
-/* Chunk i of a segment: segment->first to kvi_segment_chunks_end, exclusive. */
+/* Chunk i of a segment: segment->first to kvi_segment_chunks_end, exclusive; with a tensor of the
+ * segment's track. */
 struct kvi_chunk_ref kvi_segment_chunk(const kvarc_reader *r, const struct kvi_segment_ref *segment,
                                        uint64_t i);
+/* The tensor that the frame of a chunk names. */
+uint32_t kvi_chunk_named(const kvarc_reader *r, const struct kvi_chunk_ref *chunk);
 
 #endif

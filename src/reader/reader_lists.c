@@ -23,10 +23,17 @@ static struct kvi_segment_ref *segment_at(const kvarc_reader *r, size_t i)
 	return KVI_LIST(struct kvi_segment_ref, r->index.segments, i);
 }
 
+/* A segment, or of one that a FORK took the segment itself. */
+static const struct kvi_segment_ref *segment_itself(const kvarc_reader *r,
+                                                    const struct kvi_segment_ref *segment)
+{
+	return segment->origin ? segment_at(r, (size_t)segment->origin - 1) : segment;
+}
+
 /* Whether a segment has chunks in the file. */
 static bool has_chunks(const kvarc_reader *r, const struct kvi_segment_ref *segment)
 {
-	return !segment->stored &&
+	return !segment->stored && !segment->origin &&
 	       r->order.first[segment->track] < r->order.first[segment->track + 1];
 }
 
@@ -85,7 +92,7 @@ static kvarc_ret from_frame(struct list_walk *w)
 {
 	kvarc_reader *r = w->r;
 	const struct kvi_chunk_list *l = w->list;
-	const uint64_t last = segment_at(r, l->end_segment - 1)->sequence;
+	size_t last = l->end_segment - 1;
 	struct kvi_index_reader ir;
 	struct kvi_index_entry e;
 	struct kvi_loaded x = { 0 };
@@ -95,8 +102,10 @@ static kvarc_ret from_frame(struct list_walk *w)
 	                                      &x, NULL);
 	if (!ret && !kvi_list_begin(&ir, x.content, x.frame.head.decoded_bytes))
 		ret = KVARC_DATA;
+	while (last > l->first_segment && !has_chunks(r, segment_at(r, last)))
+		last--;
 	start(w);
-	while (!ret && kvi_index_next(&ir, &e) && e.segment <= last) {
+	while (!ret && kvi_index_next(&ir, &e) && e.segment <= segment_at(r, last)->sequence) {
 		const struct kvi_predictor_ref *p = kvi_reader_predictor_before(&r->predictors,
 		                                                                e.segment);
 		const struct kvi_chunk_ref c = { .offset = e.offset,
@@ -223,18 +232,27 @@ static kvarc_ret need_list(kvarc_reader *r, struct kvi_chunk_list *list, kvarc_e
 	return ret;
 }
 
-/* The LIST that has the chunks of a segment; NULL: none has. */
-static struct kvi_chunk_list *list_of(const kvarc_reader *r, const struct kvi_segment_ref *segment)
+/* Where the chunks of a segment that a FORK took are, once that is known of the segment itself. */
+static void follow(const kvarc_reader *r, struct kvi_segment_ref *segment)
 {
-	return segment->list ? KVI_LIST(struct kvi_chunk_list, r->index.lists, segment->list - 1)
-	                     : NULL;
+	const struct kvi_segment_ref *of = segment_at(r, (size_t)segment->origin - 1);
+	segment->first = of->first;
+	segment->end = of->end;
+	segment->list = of->list;
 }
 
 kvarc_ret kvi_reader_list_segment(kvarc_reader *r, const struct kvi_segment_ref *segment,
                                   kvarc_error *error)
 {
-	struct kvi_chunk_list *l = list_of(r, segment);
-	return l ? need_list(r, l, error) : KVARC_OK;
+	const struct kvi_segment_ref *of = segment_itself(r, segment);
+	const uint64_t list = of->list;
+	kvarc_ret ret = list ? need_list(r,
+	                                 KVI_LIST(struct kvi_chunk_list, r->index.lists, list - 1),
+	                                 error)
+	                     : KVARC_OK;
+	if (!ret && of != segment)
+		follow(r, segment_at(r, (size_t)(segment - segment_at(r, 0))));
+	return ret;
 }
 
 /* Reads LIST frames of the index in one request, as far as memory allows, and takes their entries.
@@ -271,11 +289,14 @@ kvarc_ret kvi_reader_list_range(kvarc_reader *r, uint32_t track, uint64_t t0, ui
 	if (!wanted)
 		return kvi_fail_alloc(r->error, &r->alloc);
 	for (size_t i = 0; i < r->index.segments.n; i++) {
-		const struct kvi_segment_ref *s = segment_at(r, i);
-		if (s->list && kvi_segment_has(s, track, t0, end))
-			wanted[s->list - 1] = true;
+		const uint64_t list = segment_itself(r, segment_at(r, i))->list;
+		if (list && kvi_segment_has(segment_at(r, i), track, t0, end))
+			wanted[list - 1] = true;
 	}
 	kvarc_ret ret = need_lists(r, wanted);
+	for (size_t i = 0; i < r->index.segments.n && !ret; i++)
+		if (segment_at(r, i)->origin && kvi_segment_has(segment_at(r, i), track, t0, end))
+			follow(r, segment_at(r, i));
 	kvi_free(&r->alloc, wanted);
 	return ret;
 }
@@ -293,6 +314,10 @@ static kvarc_ret join(kvarc_reader *r)
 		struct kvi_segment_ref *s = segment_at(r, i);
 		const struct kvi_chunk_ref *from = kvi_segment_chunks(&r->index, s);
 		const size_t count = (size_t)(s->end - s->first);
+		if (s->origin) {
+			follow(r, s); /* its origin stands before it */
+			continue;
+		}
 		if (count)
 			memcpy(KVI_LIST(struct kvi_chunk_ref, all, all.n), from + s->first,
 			       count * sizeof *from);
@@ -349,6 +374,7 @@ kvarc_ret kvi_reader_add_list(kvarc_reader *r, const struct kvi_index_entry *ent
 		                      .first_segment = x->unlisted,
 		                      .end_segment = x->segments.n };
 	for (; x->unlisted < x->segments.n; x->unlisted++)
-		segment_at(r, x->unlisted)->list = x->lists.n;
+		segment_at(r, x->unlisted)->list = segment_at(r, x->unlisted)->origin ? 0
+		                                                                      : x->lists.n;
 	return beyond ? read_list(r, l, r->error) : KVARC_OK;
 }

@@ -101,11 +101,13 @@ static kvarc_ret add_segment(kvarc_reader *r, const struct kvi_index_entry *entr
 	*s = (struct kvi_segment_ref){ .offset = entry->offset,
 		                       .sequence = entry->sequence,
 		                       .t0 = entry->segment,
+		                       .listed = entry->sequence,
 		                       .first = r->index.chunks.n,
 		                       .end = r->index.chunks.n,
 		                       .track = entry->tensor,
 		                       .n = entry->n,
 		                       .bytes = entry->bytes,
+		                       .most = entry->n,
 		                       .chain = { entry->has_chain, entry->chain } };
 	kvi_index_link(&r->index);
 	kvi_reader_begin_set(r);
@@ -119,7 +121,7 @@ static kvarc_ret add_chunk(kvarc_reader *r, const struct kvi_index_entry *entry)
 	                                    ? KVI_LIST(struct kvi_segment_ref, r->index.segments,
 	                                               r->index.segments.n - 1)
 	                                    : NULL;
-	if (!s || s->sequence != entry->segment || s->list ||
+	if (!s || s->listed != entry->segment || s->list ||
 	    !kvi_reader_all_listed(r, r->index.segments.n - 1) ||
 	    !kvi_order_next(&r->index.chunk_order, &r->order, &r->geometry, entry->tensor,
 	                    entry->head, entry->heads))
@@ -142,6 +144,21 @@ static kvarc_ret add_chunk(kvarc_reader *r, const struct kvi_index_entry *entry)
 	return KVARC_OK;
 }
 
+/* A FORK frame, which must be what its entry says. */
+static kvarc_ret add_fork(kvarc_reader *r, const struct kvi_frame *frame,
+                          const struct kvi_index_entry *entry)
+{
+	struct kvi_fork f;
+	kvarc_ret ret = KVARC_DATA;
+	if (frame->head.decoded_bytes == frame->head.payload_bytes &&
+	    kvi_fork_parse(&f, frame->payload, frame->head.payload_bytes) &&
+	    f.track == entry->tensor && f.from == entry->params && f.n == entry->segment)
+		ret = kvi_index_fork(r, &f, entry->sequence, false);
+	if (ret == KVARC_OK)
+		kvi_reader_begin_set(r);
+	return ret == KVARC_DATA ? kvi_reader_not_valid(frame, r->error) : ret;
+}
+
 static kvarc_ret add_blob(kvarc_reader *r, const struct kvi_index_entry *entry)
 {
 	struct kvi_blob_ref *b = kvi_list_add(&r->index.blobs, &r->alloc, sizeof *b);
@@ -158,7 +175,8 @@ static kvarc_ret add_entry(kvarc_reader *r, const struct kvi_index_entry *entry)
 		return add_segment(r, entry);
 	if (entry->type == KVI_FRAME_CHUNK)
 		return add_chunk(r, entry);
-	if (entry->type == KVI_FRAME_STOREREF && is_partial(&r->index))
+	if ((entry->type == KVI_FRAME_STOREREF || entry->type == KVI_FRAME_FORK) &&
+	    is_partial(&r->index))
 		return wrong_index(r, entry);
 	if (entry->type == KVI_FRAME_COMMIT && entry->number)
 		return kvi_index_checkpoint(r, entry);
@@ -268,6 +286,8 @@ static kvarc_ret scan_all(kvarc_reader *r, struct kvi_walk *w)
 		ret = add_entry(r, &f->entry);
 		if (ret == KVARC_OK && f->frame.head.type == KVI_FRAME_STOREREF)
 			ret = kvi_reader_add_storeref(r, &f->frame, f->content, &f->entry);
+		else if (ret == KVARC_OK && f->frame.head.type == KVI_FRAME_FORK)
+			ret = add_fork(r, &f->frame, &f->entry);
 		else if (ret == KVARC_OK)
 			ret = kvi_reader_meta(r, &f->frame, f->content, f->content_bytes,
 			                      &r->seq.cut_error);
@@ -364,14 +384,17 @@ static kvarc_ret load_other(kvarc_reader *r, const struct kvi_index_entry *entry
 	case KVI_FRAME_PREDICTOR:
 	case KVI_FRAME_RESTORE:
 	case KVI_FRAME_STOREREF:
+	case KVI_FRAME_FORK:
 		ret = kvi_reader_read_frame(r, entry->offset, entry->type, entry->sequence, &buf,
 		                            &f, r->error);
 		if (ret == KVARC_OK)
 			ret = kvi_frame_spend(&f, &r->meta.decode_left, r->error);
-		if (ret == KVARC_OK)
+		if (ret == KVARC_OK && entry->type != KVI_FRAME_FORK)
 			ret = kvi_frame_content(&r->packer, &f, &content, &owned, r->error);
 		if (ret == KVARC_OK && entry->type == KVI_FRAME_STOREREF)
 			ret = kvi_reader_add_storeref(r, &f, content, entry);
+		else if (ret == KVARC_OK && entry->type == KVI_FRAME_FORK)
+			ret = add_fork(r, &f, entry);
 		else if (ret == KVARC_OK)
 			ret = kvi_reader_meta(r, &f, content, f.head.decoded_bytes, r->error);
 		kvi_free(&r->alloc, owned);
@@ -598,7 +621,7 @@ static kvarc_ret load(kvarc_reader *r, struct kvi_walk *w)
 	r->totals.chunks = r->index.chunks.n;
 	for (size_t i = 0; i < r->index.lists.n; i++)
 		r->totals.chunks += KVI_LIST(struct kvi_chunk_list, r->index.lists, i)->n;
-	r->totals.segments = r->index.segments.n;
+	r->totals.segments = r->index.segments.n - r->index.forked;
 	return ret;
 }
 
@@ -630,7 +653,7 @@ static uint64_t first_written(const kvarc_reader *r, uint32_t track, uint64_t af
 	for (size_t i = 0; i < r->index.segments.n; i++) {
 		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref,
 		                                           r->index.segments, i);
-		if (s->track == track && s->sequence > after && s->sequence < before)
+		if (s->track == track && !s->origin && s->listed > after && s->listed < before)
 			first = s->t0 < first ? s->t0 : first;
 	}
 	return first;

@@ -49,8 +49,9 @@ static kvarc_ret read_head(struct range_walk *w, const struct kvi_segment_ref *s
 	    !kvi_chunk_header_parse(&located->header, f.payload, KVI_CHUNK_HEADER_BYTES))
 		return kvi_fail_at(r->error, KVARC_DATA, chunk->offset, chunk->sequence,
 		                   "its header is not valid");
-	if (located->header.tensor != chunk->tensor || located->header.head != chunk->head ||
-	    located->header.heads != chunk->heads || located->header.params != chunk->params ||
+	if (located->header.tensor != kvi_chunk_named(r, chunk) ||
+	    located->header.head != chunk->head || located->header.heads != chunk->heads ||
+	    located->header.params != chunk->params ||
 	    located->header.segment != segment->sequence || located->header.t0 != segment->t0 ||
 	    located->header.n != segment->n)
 		return kvi_fail_at(r->error, KVARC_DATA, chunk->offset, chunk->sequence,

@@ -112,6 +112,8 @@ static kvarc_ret lost_chunks(const struct kvi_loss_finder *finder,
 	const struct kvi_order *order = &finder->r->order;
 	const struct kvi_chunk_ref *c = finder->r->index.chunks.p;
 	uint64_t i = segment->first, after = segment->offset;
+	const uint32_t named = kvi_segment_named(finder->r, segment);
+	const uint32_t shift = order->first[named] - order->first[segment->track];
 	kvarc_ret ret = KVARC_OK;
 	if (segment->first == segment->end &&
 	    order->first[segment->track] < order->first[segment->track + 1])
@@ -119,7 +121,7 @@ static kvarc_ret lost_chunks(const struct kvi_loss_finder *finder,
 		                   after, end);
 	for (uint32_t k = order->first[segment->track];
 	     k < order->first[segment->track + 1] && ret == KVARC_OK; k++) {
-		uint32_t tensor = order->tensors[k];
+		uint32_t tensor = order->tensors[k + shift];
 		uint32_t heads = finder->r->geometry.tensors[tensor].heads, got = 0;
 		/* A REPEAT of heads cannot hide a hole: heads only add up to
 		 * all of them when each is there once. */
@@ -134,15 +136,19 @@ static kvarc_ret lost_chunks(const struct kvi_loss_finder *finder,
 			got += c[i].heads;
 			after = c[i].offset;
 		}
-		ret = lose_chunk(finder->r, segment, tensor, got < heads ? heads - got : 0, from,
-		                 next);
+		ret = lose_chunk(finder->r, segment, order->tensors[k],
+		                 got < heads ? heads - got : 0, from, next);
 	}
 	return ret;
 }
 
-/* The offset of a segment's first good frame; 0: it has none. UINT64_MAX: no such segment. */
+/* The offset of the first good frame of a segment, of the next one behind those of a FORK; 0: it
+ * has none. UINT64_MAX: no such segment. */
 static uint64_t begin_of(const struct kvi_reader_index *index, size_t segment)
 {
+	while (segment < index->segments.n &&
+	       KVI_LIST(struct kvi_segment_ref, index->segments, segment)->origin)
+		segment++;
 	if (segment >= index->segments.n)
 		return UINT64_MAX;
 	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, index->segments,
@@ -165,6 +171,7 @@ static kvarc_ret lost_around(struct kvi_loss_finder *finder, size_t segment, uin
 		             .t0 = s->t0,
 		             .what = "token ids and positions are lost" };
 	kvarc_ret ret = KVARC_OK;
+	size_t at = s->origin ? (size_t)s->origin - 1 : segment; /* index of its frames */
 	if (!s->left)
 		return KVARC_OK; /* replaced (spec 6.2) */
 	if (s->t0 > *tokens)
@@ -174,7 +181,7 @@ static kvarc_ret lost_around(struct kvi_loss_finder *finder, size_t segment, uin
 		explain(&r->losses, before, begin, &ids);
 		ret = kvi_salvage_lose(r, &ids, 0, 0);
 	}
-	return ret || s->stored ? ret : lost_chunks(finder, s, begin_of(&r->index, segment + 1));
+	return ret || s->stored ? ret : lost_chunks(finder, s, begin_of(&r->index, at + 1));
 }
 
 /* Tokens that the files in the archive are made of. */
@@ -204,7 +211,8 @@ kvarc_ret kvi_salvage_losses(kvarc_reader *r)
 		expect_areas(r);
 	for (size_t i = 0; i < r->index.segments.n && ret == KVARC_OK; i++) {
 		ret = lost_around(&f, i, before);
-		before = begin_of(&r->index, i);
+		if (!KVI_LIST(struct kvi_segment_ref, r->index.segments, i)->origin)
+			before = begin_of(&r->index, i);
 	}
 	for (uint32_t i = 0; i < r->geometry.n_tracks && ret == KVARC_OK; i++) {
 		if (r->losses.expected[i] > f.tokens[i])
@@ -232,6 +240,17 @@ kvarc_ret kvi_salvage_literals(kvarc_reader *r)
 	return ret;
 }
 
+/* Whether the list has the chunk of a loss, as one of its track: a FORK has others lose it, too. */
+static bool is_listed(const kvarc_reader *r, const kvarc_damage *damage)
+{
+	for (size_t i = 0; i < r->losses.list.n; i++) {
+		const kvarc_damage *d = &KVI_LIST(struct kvi_loss, r->losses.list, i)->place;
+		if (d->offset == damage->offset && d->tensor == damage->tensor)
+			return true;
+	}
+	return false;
+}
+
 kvarc_ret kvi_salvage_chunk(kvarc_reader *r, const struct kvi_decode_task *task)
 {
 	const kvarc_tensor *t = &r->geometry.tensors[task->ref.tensor];
@@ -248,9 +267,9 @@ kvarc_ret kvi_salvage_chunk(kvarc_reader *r, const struct kvi_decode_task *task)
 		                   "(its file would do)"
 		                 : "a chunk cannot be decoded: what it is predicted from, or "
 		                   "its positions, are lost";
-	if (!c || c->lost)
+	if (!c || (task->ref.named ? is_listed(r, &d) : c->lost))
 		return KVARC_OK; /* the list has the chunk from an earlier read */
-	c->lost = true;
+	c->lost = c->lost || !task->ref.named;
 	return kvi_salvage_lose(r, &d, task->n, task->n * head_bytes(t, task->ref.heads));
 }
 

@@ -168,7 +168,7 @@ kvarc_ret kvi_reader_pass_items(kvarc_reader *r, kvarc_error *error)
 	const uint16_t type = w->frame.head.type;
 	struct kvi_reader_meta *m = &r->meta;
 	const bool begins = type == KVI_FRAME_SEGMENT || type == KVI_FRAME_RESTORE ||
-	                    type == KVI_FRAME_STOREREF;
+	                    type == KVI_FRAME_STOREREF || type == KVI_FRAME_FORK;
 	if (begins && m->passed_closed) {
 		size_t end = items_before(r, sequence);
 		if (end > m->passed_first && !kvi_input_seekable(&r->in))

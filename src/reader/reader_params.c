@@ -196,10 +196,11 @@ kvarc_ret kvi_reader_params(kvarc_reader *r, struct kvi_packer *packer,
                             const struct kvi_chunk_ref *chunk, struct kvi_params_use **use,
                             kvarc_error *error)
 {
+	const uint32_t tensor = kvi_chunk_named(r, chunk);
 	*use = NULL;
 	if (!chunk->params || chunk->linear)
 		return KVARC_OK;
-	*use = kvi_params_store_find(&r->workers.store, chunk->tensor, chunk->head, chunk->params);
+	*use = kvi_params_store_find(&r->workers.store, tensor, chunk->head, chunk->params);
 	if (!*use && !kvi_input_seekable(&r->in))
 		return kvi_reason(
 			error, KVARC_REASON_NEEDS_SEEK,
@@ -217,7 +218,7 @@ kvarc_ret kvi_reader_params(kvarc_reader *r, struct kvi_packer *packer,
 			return ret;
 	}
 	const struct kvi_params_header *got = &(*use)->header;
-	if (got->tensor == chunk->tensor && got->head == chunk->head && got->heads == chunk->heads)
+	if (got->tensor == tensor && got->head == chunk->head && got->heads == chunk->heads)
 		return KVARC_OK;
 	kvi_params_store_release(&r->workers.store, *use);
 	*use = NULL;

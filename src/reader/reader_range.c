@@ -48,11 +48,11 @@ static struct kvi_predictor_ref *range_predictor(kvarc_reader *r,
 {
 	*needed = false;
 	for (uint64_t i = segment->first; i < segment->end; i++) {
-		const struct kvi_chunk_ref *c = &kvi_segment_chunks(&r->index, segment)[i];
-		if (!c->linear || !kvi_range_wants(r, range, c->tensor))
+		const struct kvi_chunk_ref c = kvi_segment_chunk(r, segment, i);
+		if (!c.linear || !kvi_range_wants(r, range, c.tensor))
 			continue;
 		*needed = true;
-		return kvi_reader_find_predictor(r, c->params);
+		return kvi_reader_find_predictor(r, c.params);
 	}
 	return NULL;
 }
@@ -144,7 +144,7 @@ static void plan_tokens(kvarc_reader *r, const struct kvi_range *range, struct s
 	uint32_t at = t->first, order_index;
 	size_t tokens = KVI_SMALLEST_STREAM;
 	for (uint64_t i = part->s->first; i < part->s->end && tokens < part->s->n; i++) {
-		const struct kvi_chunk_ref *c = &kvi_segment_chunks(&r->index, part->s)[i];
+		const struct kvi_chunk_ref chunk = kvi_segment_chunk(r, part->s, i), *c = &chunk;
 		if (!kvi_reader_order_index(r, part->s, c, &at, &order_index) || !c->linear ||
 		    !(kvi_range_wants(r, range, c->tensor) ||
 		      kvi_feature_slot_needed(kvi_feature_slot(t, order_index))))
@@ -218,8 +218,10 @@ static bool add_params(struct frames *frames, const struct kvi_chunk_ref *chunk)
 	const struct kvi_params_ref *p =
 		chunk->params && !chunk->linear ? kvi_index_params(&frames->r->index, chunk->params)
 						: NULL;
-	struct kvi_params_use *use =
-		p ? kvi_params_store_find(store, chunk->tensor, chunk->head, chunk->params) : NULL;
+	struct kvi_params_use *use = p ? kvi_params_store_find(store,
+	                                                       kvi_chunk_named(frames->r, chunk),
+	                                                       chunk->head, chunk->params)
+	                               : NULL;
 	if (use)
 		kvi_params_store_release(store, use);
 	return !p || use || add_frame(frames, p->offset, p->bytes);
@@ -290,7 +292,7 @@ static kvarc_ret add_segment(struct frames *frames, const struct kvi_range *rang
 		fits = chunk > segment->first || add_frame(frames, segment->offset, segment->bytes);
 	kvarc_ret ret = find_needs(r, range, segment, &t, &all);
 	for (*next = segment->first; *next < segment->end && fits && !ret; *next += fits) {
-		const struct kvi_chunk_ref *c = &kvi_segment_chunks(&r->index, segment)[*next];
+		const struct kvi_chunk_ref ref = kvi_segment_chunk(r, segment, *next), *c = &ref;
 		uint32_t layer = r->geometry.tensors[c->tensor].layer;
 		bool wants = kvi_range_wants(r, range, c->tensor) ||
 		             (all && layer < range->layer_end);
@@ -593,7 +595,7 @@ static kvarc_ret decode(kvarc_reader *r, const struct kvi_range *range,
 	task.count = part->to - part->from;
 	task.need_from = part->need_from;
 	task.need_to = part->need_to;
-	task.stored = kvi_stored_elements(part->use, chunk->tensor);
+	task.stored = kvi_stored_elements(part->use, kvi_chunk_named(r, chunk));
 	task.helpers = part->helpers;
 	task.batch = part->ahead ? r->batch : part->batch;
 	if (kvi_range_wants(r, range, chunk->tensor)) {

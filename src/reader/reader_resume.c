@@ -296,6 +296,7 @@ static kvarc_ret link(kvarc_reader *r, const struct kvi_segment_ref *segment, ui
 	if (ret || !before.known || !s->has_ids)
 		return KVARC_OK;
 	chain->known = true;
+	s->track = kvi_segment_named(r, segment);
 	ret = kvi_chain_link(&chain->value, &r->chains.scratch, before.value, s, n);
 	return ret ? kvi_fail_alloc(r->error, &r->alloc) : KVARC_OK;
 }

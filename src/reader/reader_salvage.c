@@ -171,12 +171,12 @@ static kvarc_ret segment_of(struct scan *scan, const struct kvi_chunk_header *he
 	                                                  r->index.segments.n - 1)
 	                                       : NULL;
 	*out = last;
-	if (last && last->sequence == header->segment)
+	if (last && last->listed == header->segment)
 		return !last->stored && last->track == track && last->t0 == header->t0 &&
 		                       last->n == header->n
 		               ? KVARC_OK
 		               : KVARC_DATA;
-	if (last && last->sequence > header->segment)
+	if (last && last->listed > header->segment)
 		return KVARC_DATA;
 	*out = kvi_list_add(&r->index.segments, &r->alloc, sizeof **out);
 	if (!*out)
@@ -184,7 +184,9 @@ static kvarc_ret segment_of(struct scan *scan, const struct kvi_chunk_header *he
 	kvi_reader_begin_set(r);
 	**out = (struct kvi_segment_ref){ .sequence = header->segment,
 		                          .t0 = header->t0,
+		                          .listed = header->segment,
 		                          .n = header->n,
+		                          .most = header->n,
 		                          .track = track,
 		                          .first = r->index.chunks.n,
 		                          .end = r->index.chunks.n };
@@ -227,14 +229,27 @@ static kvarc_ret take_segment(struct scan *scan, const struct kvi_frame *frame,
 	*ref = (struct kvi_segment_ref){ .offset = frame->offset,
 		                         .sequence = frame->head.sequence,
 		                         .t0 = seg.t0,
+		                         .listed = frame->head.sequence,
 		                         .first = r->index.chunks.n,
 		                         .end = r->index.chunks.n,
 		                         .bytes = (uint32_t)frame->bytes,
 		                         .track = seg.track,
 		                         .n = seg.n,
+		                         .most = seg.n,
 		                         .chain = { seg.has_chain, seg.chain } };
 	kvi_index_link(&r->index);
 	return KVARC_OK;
+}
+
+/* Segments of the other track that are lost are lost to this one, too. */
+static kvarc_ret take_fork(struct scan *scan, const struct kvi_frame *frame)
+{
+	struct kvi_fork f;
+	if (frame->head.decoded_bytes != frame->head.payload_bytes ||
+	    !kvi_fork_parse(&f, frame->payload, frame->head.payload_bytes))
+		return KVARC_DATA;
+	kvi_reader_begin_set(scan->r);
+	return kvi_index_fork(scan->r, &f, frame->head.sequence, true);
 }
 
 static kvarc_ret take_params(struct scan *scan, const struct kvi_frame *frame,
@@ -264,7 +279,7 @@ static kvarc_ret take_params(struct scan *scan, const struct kvi_frame *frame,
 static void expect_segment(kvarc_reader *r, const struct kvi_index_entry *entry)
 {
 	if (entry->tensor < r->geometry.n_tracks && entry->segment <= UINT32_MAX)
-		r->losses.expected[entry->tensor] = entry->segment + entry->n;
+		r->losses.expected[entry->tensor] = entry->segment + entry->n; /* FORK: n is 0 */
 }
 
 /* The index says which PARAMS are copies and where RESTORE frames were. */
@@ -284,7 +299,8 @@ static kvarc_ret take_index(struct scan *scan, const uint8_t *content, size_t by
 			p->copy_of = e.params;
 		else if (e.type == KVI_FRAME_RESTORE)
 			ret = add_lost_item(scan, e.sequence);
-		else if (e.type == KVI_FRAME_SEGMENT || e.type == KVI_FRAME_STOREREF)
+		else if (e.type == KVI_FRAME_SEGMENT || e.type == KVI_FRAME_STOREREF ||
+		         e.type == KVI_FRAME_FORK)
 			expect_segment(r, &e);
 	}
 	scan->has_index = true;
@@ -356,6 +372,8 @@ static kvarc_ret take(struct scan *scan, const struct kvi_frame *frame)
 		return take_chunk(scan, frame);
 	case KVI_FRAME_COMMIT:
 		return take_commit(scan, frame);
+	case KVI_FRAME_FORK:
+		return take_fork(scan, frame);
 	case KVI_FRAME_FOOTER:
 		return KVARC_OK;
 	case KVI_FRAME_GEOMETRY:
@@ -539,7 +557,7 @@ kvarc_ret kvi_salvage_load(kvarc_reader *r)
 		kvi_reader_count(r, i, r->index.tokens[i]);
 	kvi_reader_count_stored(r);
 	r->totals.chunks = r->index.chunks.n;
-	r->totals.segments = r->index.segments.n;
+	r->totals.segments = r->index.segments.n - r->index.forked;
 	return ret;
 }
 

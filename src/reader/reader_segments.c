@@ -48,10 +48,12 @@ static kvarc_ret add_part(kvarc_reader *r, const struct kvi_frame *frame, const 
 	*s = (struct kvi_segment_ref){ .offset = frame->offset,
 		                       .sequence = frame->head.sequence,
 		                       .t0 = part->t0,
+		                       .listed = frame->head.sequence,
 		                       .first = r->index.chunks.n,
 		                       .end = r->index.chunks.n,
 		                       .track = part->track,
 		                       .n = part->n,
+		                       .most = part->n,
 		                       .part = number,
 		                       .stored = r->index.stored.n,
 		                       .chain.known = part->has_chain };
@@ -295,8 +297,9 @@ kvarc_ret kvi_stored_get_ref(kvarc_reader *r, const struct kvi_segment_ref *segm
 /* Sets the members of a segment that depend on its position in the file. */
 static void place(struct kvi_segment *segment, const struct kvi_segment_ref *ref)
 {
+	segment->track = ref->track;
 	segment->left = ref->left;
-	segment->sequence = ref->sequence;
+	segment->sequence = ref->listed;
 	segment->part = ref->part;
 }
 
@@ -377,10 +380,12 @@ kvarc_ret kvarc_reader_segment_at(kvarc_reader *r, uint64_t i, kvarc_stored *seg
 		kvi_store_h128(segment->chain, s->chain.value);
 	if (s->stored)
 		*segment = KVI_LIST(struct kvi_stored_ref, r->index.stored, s->stored - 1)->segment;
+	segment->track = s->track;
 	segment->left = s->left;
 	if (flags)
 		*flags = (s->stored ? KVARC_SEGMENT_STORED : 0) |
-		         (s->left < s->n ? KVARC_SEGMENT_CUT : 0);
+		         (s->left < s->n ? KVARC_SEGMENT_CUT : 0) |
+		         (s->origin ? KVARC_SEGMENT_FORKED : 0);
 	return KVARC_OK;
 }
 
@@ -395,13 +400,12 @@ kvarc_ret kvi_reader_read_segment(kvarc_reader *r, struct kvi_packer *packer,
 	                                      ref->sequence, &x, error);
 	if (ret == KVARC_OK &&
 	    (!kvi_segment_parse(segment, x.content, x.frame.head.decoded_bytes) ||
-	     segment->track != ref->track || segment->t0 != ref->t0 || segment->n != ref->n ||
-	     segment->has_chain != ref->chain.known ||
+	     segment->track != kvi_segment_named(r, ref) || segment->t0 != ref->t0 ||
+	     segment->n != ref->n || segment->has_chain != ref->chain.known ||
 	     !kvi_h128_equal(segment->chain, ref->chain.value)))
 		ret = kvi_reader_bad(&x.frame, error,
 		                     "it is not valid, or not what the index says");
-	segment->left = ref->left;
-	segment->sequence = ref->sequence;
+	place(segment, ref);
 	kvi_loaded_free(&x, &r->alloc);
 	return ret;
 }

@@ -4,6 +4,7 @@
 #include "reader_ids.h"
 #include "reader_load.h"
 #include "reader_prediction.h"
+#include "reader_range.h"
 #include "reader_salvage.h"
 #include "reader_segments.h"
 #include "reader_seq.h"
@@ -142,9 +143,10 @@ static kvarc_ret show_segment(kvarc_reader *r, struct kvi_segment_ref *ref, kvar
 {
 	struct kvi_segment *s = &r->seq.segment->segment;
 	r->seq.in_segment = true;
+	const uint64_t sequence = ref ? ref->sequence : r->seq.walk.segment.sequence;
 	s->left = ref ? ref->left : s->n;
-	s->sequence = r->seq.walk.segment.sequence;
-	kvarc_ret ret = kvi_reader_pass_ids(r, kvi_reader_codes_ids(r, s->sequence), s, r->error);
+	s->sequence = ref ? ref->listed : sequence;
+	kvarc_ret ret = kvi_reader_pass_ids(r, kvi_reader_codes_ids(r, sequence), s, r->error);
 	if (!ret || ret == KVARC_END)
 		ret = kvi_reader_check_chain(r, s, ref, r->error);
 	if (ret)
@@ -177,6 +179,7 @@ static kvarc_ret new_segment(kvarc_reader *r)
 {
 	kvi_segment_use_release(r, r->seq.segment);
 	r->seq.segment = kvi_segment_use_new(r);
+	r->seq.forked = 0;
 	return r->seq.segment ? KVARC_OK : kvi_fail_alloc(r->error, &r->alloc);
 }
 
@@ -209,6 +212,18 @@ static kvarc_ret begin_part(kvarc_reader *r, kvarc_segment *segment)
 	use->segment.part = (uint32_t)part;
 	r->seq.in_part = true;
 	return show_segment(r, ref, segment);
+}
+
+/* Begins the next segment of the current FORK. */
+static kvarc_ret begin_forked(kvarc_reader *r, kvarc_segment *segment)
+{
+	struct kvi_segment_ref *ref = KVI_LIST(struct kvi_segment_ref, r->index.segments,
+	                                       r->seq.fork_next);
+	kvi_segment_use_release(r, r->seq.segment);
+	r->seq.in_part = false;
+	r->seq.forked = ++r->seq.fork_next;
+	kvarc_ret ret = kvi_segment_use_load(r, &r->packer, ref, &r->seq.segment, r->error);
+	return ret ? ret : show_segment(r, ref, segment);
 }
 
 /* Whether a chunk has to do with the features of its segment. */
@@ -307,10 +322,28 @@ static void spare_threads(kvarc_reader *r)
 	r->options.common.overlap = 0;
 }
 
+/* Goes to the end of a segment of a FORK: the walk has passed its chunks. */
+static kvarc_ret pass_forked(kvarc_reader *r, bool decode, kvarc_deliver deliver, void *opaque)
+{
+	const struct kvi_segment_ref *ref = KVI_LIST(struct kvi_segment_ref, r->index.segments,
+	                                             r->seq.forked - 1);
+	const struct kvi_range all = {
+		ref->track, 0, UINT64_MAX, ref->t0, ref->t0 + ref->left, NULL
+	};
+	r->seq.in_segment = false;
+	if (!decode)
+		return KVARC_OK;
+	kvarc_ret ret = kvi_reader_segment_chunks(r, ref, &all, deliver, opaque);
+	kvi_reader_cut_models(r, ref);
+	return ret;
+}
+
 /* Goes to the end of the current segment. */
 static kvarc_ret pass_segment(kvarc_reader *r, bool decode, kvarc_deliver deliver, void *opaque)
 {
 	const struct kvi_segment_ref *ref = ref_of(r, r->seq.segment->segment.part);
+	if (r->seq.forked)
+		return pass_forked(r, decode, deliver, opaque);
 	if (decode)
 		spare_threads(r);
 	kvarc_ret ret = decode ? kvi_reader_start(r) : KVARC_OK;
@@ -337,6 +370,28 @@ static bool next_part(kvarc_reader *r)
 	return r->seq.next_part < n;
 }
 
+/* The current frame is a FORK: its segments come next. */
+static void begin_fork(kvarc_reader *r)
+{
+	const struct kvi_list *l = &r->index.segments;
+	const uint64_t sequence = r->seq.walk.current.frame.head.sequence;
+	const struct kvi_segment_ref *first = kvi_index_segment(&r->index, sequence);
+	r->seq.fork_next = first ? (size_t)(first - KVI_LIST(struct kvi_segment_ref, *l, 0)) : l->n;
+	r->seq.fork_end = r->seq.fork_next;
+	while (r->seq.fork_end < l->n &&
+	       KVI_LIST(struct kvi_segment_ref, *l, r->seq.fork_end)->listed == sequence)
+		r->seq.fork_end++;
+}
+
+/* Whether the current FORK has a next segment with tokens left. */
+static bool next_forked(kvarc_reader *r)
+{
+	while (r->seq.fork_next < r->seq.fork_end &&
+	       !KVI_LIST(struct kvi_segment_ref, r->index.segments, r->seq.fork_next)->left)
+		r->seq.fork_next++;
+	return r->seq.fork_next < r->seq.fork_end;
+}
+
 static kvarc_ret next_segment(kvarc_reader *r, kvarc_segment *segment)
 {
 	kvarc_ret ret = KVARC_OK;
@@ -356,6 +411,8 @@ static kvarc_ret next_segment(kvarc_reader *r, kvarc_segment *segment)
 	while (ret == KVARC_OK) {
 		if (next_part(r))
 			return begin_part(r, segment);
+		if (next_forked(r))
+			return begin_forked(r, segment);
 		if (at_stop(r) && r->state == KVARC_STATE_CUT)
 			return finish_cut(r);
 		ret = next_frame(r);
@@ -366,6 +423,8 @@ static kvarc_ret next_segment(kvarc_reader *r, kvarc_segment *segment)
 		const struct kvi_segment_ref *ref = ref_of(r, 0);
 		if (r->seq.walk.current.frame.head.type == KVI_FRAME_STOREREF)
 			r->seq.next_part = 0;
+		else if (r->seq.walk.current.frame.head.type == KVI_FRAME_FORK)
+			begin_fork(r);
 		else if (r->seq.walk.current.frame.head.type != KVI_FRAME_SEGMENT)
 			ret = common_frame(r, true, r->error);
 		else if (!ref || ref->left)

@@ -20,6 +20,9 @@ struct kvi_reader_sequence {
 	/* The current STOREREF: its next segment, and whether the current segment is of it. */
 	size_t next_part;
 	bool in_part;
+	/* The segments of the current FORK: indices in the list from the next one to their end, and
+	 * 1 + that of the current segment; 0: it is not of a FORK. */
+	size_t fork_next, fork_end, forked;
 	struct kvi_segment_use *segment;
 };
 

@@ -15,8 +15,10 @@ static int take_nothing(void *opaque, uint32_t tensor, uint32_t head, uint32_t h
 /* Reports ids of a segment that cannot be decoded without the model. */
 static kvarc_ret unknown_ids(kvarc_reader *r)
 {
-	struct kvi_predictor_ref *x = kvi_reader_codes_ids(r, r->seq.walk.segment.sequence);
-	kvarc_ret ret = kvi_reader_ids(r, x, &r->seq.segment->segment, r->error);
+	struct kvi_segment *s = &r->seq.segment->segment;
+	const struct kvi_segment_ref *ref = kvi_index_segment_of(&r->index, s);
+	struct kvi_predictor_ref *x = kvi_reader_codes_ids(r, ref ? ref->sequence : s->sequence);
+	kvarc_ret ret = kvi_reader_ids(r, x, s, r->error);
 	return ret == KVARC_END ? x->ids_ret : ret;
 }
 

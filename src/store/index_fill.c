@@ -211,7 +211,9 @@ static kvarc_ret fill_segments(struct filling *filling)
 		ret = kvarc_reader_segment_at(filling->r, i, &st, &flags);
 		if (ret)
 			break;
-		if (flags & KVARC_SEGMENT_STORED)
+		if (flags & KVARC_SEGMENT_FORKED) /* of another track, which has a row for it */
+			filling->tracks[st.track].known = false;
+		else if (flags & KVARC_SEGMENT_STORED)
 			ret = add_named(filling, &st);
 		else if (st.left == st.n) /* others are not made by stores */
 			ret = add_own(filling, &st);

@@ -575,6 +575,8 @@ static kvarc_ret measure(struct repack_copy *copy)
 		kvarc_stored s;
 		unsigned flags;
 		ret = kvarc_reader_segment_at(copy->from.r, i, &s, &flags);
+		if (!ret && flags & KVARC_SEGMENT_FORKED)
+			return KVARC_END; /* no store has made it */
 		if (ret || (flags & KVARC_SEGMENT_STORED))
 			continue;
 		const bool needed = is_needed(copy, &s);

@@ -8,6 +8,7 @@
 #include "writer_append.h"
 #include "writer_frames.h"
 #include "writer_state.h"
+#include "format/fork.h"
 #include "format/geometry_check.h"
 #include "format/storeref.h"
 #include "reader/reader_resume.h"
@@ -626,7 +627,8 @@ static kvarc_ret cut_written(kvarc_writer *w, uint32_t track, uint64_t t0,
 	}
 	*end = (struct kvi_track_end){ 0 };
 	if (!t->written.n)
-		return w->archive ? kvi_reader_track_end(w->archive, track, t0, end) : KVARC_OK;
+		return w->archive ? kvi_reader_track_end(w->archive, t->archived, t0, end)
+		                  : KVARC_OK;
 	struct kvi_segment *s = kvi_malloc(&w->alloc, sizeof *s);
 	if (!s)
 		return kvi_fail_alloc(w->error, &w->alloc);
@@ -675,6 +677,119 @@ static const char *why_not_rewind(const kvarc_writer_options *options)
 	if (options->level >= KVI_LEVEL_MODEL)
 		return "tokens that a model predicts (levels 4 to 8) cannot be replaced";
 	return NULL;
+}
+
+/* ==== A track that begins as another one (spec 6.3) ==== */
+
+static const char fork_call[] = "kvarc_writer_fork";
+
+/* Puts the segments of a track in place of those of another one. */
+static kvarc_ret copy_written(kvarc_writer *w, struct kvi_writer_track *to,
+                              const struct kvi_writer_track *from)
+{
+	to->archived = from->archived;
+	to->written.n = 0;
+	to->written_contents.n = 0;
+	kvi_put_bytes(&to->written_contents, from->written_contents.p, from->written_contents.n);
+	bool ok = !to->written_contents.failed;
+	for (size_t i = 0; i < from->written.n && ok; i++) {
+		struct kvi_written_segment *x = kvi_list_add(&to->written, &w->alloc, sizeof *x);
+		ok = x;
+		if (x)
+			*x = *KVI_LIST(struct kvi_written_segment, from->written, i);
+	}
+	return ok ? KVARC_OK : kvi_fail_alloc(w->error, &w->alloc);
+}
+
+static kvarc_ret put_fork(kvarc_writer *w, const struct kvi_fork *fork)
+{
+	struct kvi_index_entry entry = { .tensor = fork->track,
+		                         .params = fork->from,
+		                         .segment = fork->n };
+	struct kvi_out *out = &w->out.content;
+	out->n = 0;
+	kvi_fork_put(out, fork);
+	return out->failed ? kvi_fail_alloc(w->error, &w->alloc)
+	                   : kvi_writer_emit_content(&w->out, KVI_FRAME_FORK, out->p, out->n, false,
+	                                             &entry);
+}
+
+static kvarc_ret fork_track(kvarc_writer *w, const struct kvi_fork *fork)
+{
+	struct kvi_writer_track *t = &w->tracks[fork->track], *from = &w->tracks[fork->from];
+	struct kvi_track_end end;
+	kvarc_ret ret = w->started ? KVARC_OK : kvi_writer_start(w);
+	if (!ret && fork->n > from->n_written)
+		ret = flush_track(w, fork->from);
+	if (!ret)
+		ret = put_fork(w, fork);
+	if (!ret)
+		ret = copy_written(w, t, from);
+	if (!ret)
+		ret = cut_written(w, fork->track, fork->n, &end);
+	if (ret)
+		return ret;
+	if (t->waiting)
+		t->waiting->n = 0;
+	t->n_written = t->n_committed = t->n_submitted = fork->n;
+	t->n_appended = t->n_total = fork->n;
+	t->next_position = end.position;
+	t->wants_positions = end.no_position;
+	t->chain = end.chain;
+	return KVARC_OK;
+}
+
+/* Checks that the options allow a fork. Returns OK, OPTIONS, PROG. */
+static kvarc_ret may_fork(const kvarc_writer *w)
+{
+	const kvarc_writer_options *o = &w->options;
+	if (o->level >= KVI_LEVEL_MODEL)
+		return kvi_fail(w->error, KVARC_OPTIONS,
+		                "%s: level %d needs a model to go through all tokens of the track; "
+		                "take levels 0 to 3",
+		                fork_call, o->level);
+	if (o->flags & KVARC_WRITE_STREAMABLE)
+		return kvi_fail(w->error, KVARC_PROG,
+		                "%s: a fork refers back: not with KVARC_WRITE_STREAMABLE",
+		                fork_call);
+	return o->lossy && o->lossy->token_rate
+	               ? kvi_fail(w->error, KVARC_PROG,
+	                          "%s: tokens cannot be replaced where a tier has token scores",
+	                          fork_call)
+	               : KVARC_OK;
+}
+
+kvarc_ret kvarc_writer_fork(kvarc_writer *w, uint32_t track, uint32_t from, uint64_t tokens)
+{
+	const struct kvi_fork fork = { track, from, tokens };
+	if (!w)
+		return KVARC_PROG;
+	if (kvi_writer_refuses(w))
+		return w->sticky;
+	if (!w->has_geometry)
+		return kvi_fail(w->error, KVARC_PROG, "%s: call kvarc_writer_set_geometry first",
+		                fork_call);
+	kvarc_ret ret = may_fork(w);
+	if (ret)
+		return ret;
+	if (track >= w->geometry.n_tracks || from >= w->geometry.n_tracks)
+		return kvi_fail_track(w->error, track >= w->geometry.n_tracks ? track : from,
+		                      w->geometry.n_tracks);
+	if (!kvi_fork_fits(&w->geometry, &w->order, track, from))
+		return kvi_fail(w->error, KVARC_GEOMETRY,
+		                "%s: track %u has other tensors than track %u, or is the same",
+		                fork_call, (unsigned)track, (unsigned)from);
+	if (!tokens || tokens > w->tracks[from].n_appended)
+		return kvi_fail(w->error, KVARC_GEOMETRY,
+		                "%s of %llu tokens: track %u has %llu, and one is the least",
+		                fork_call, (unsigned long long)tokens, (unsigned)from,
+		                (unsigned long long)w->tracks[from].n_appended);
+	if (w->tracks[track].item_tokens)
+		return kvi_fail(w->error, KVARC_PROG,
+		                "%s: files in the archive need tokens of track %u; call "
+		                "kvarc_writer_checkpoint before it",
+		                fork_call, (unsigned)track);
+	return kvi_writer_set_error(w, fork_track(w, &fork));
 }
 
 uint64_t kvarc_writer_tokens(const kvarc_writer *w, uint32_t track)

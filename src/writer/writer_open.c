@@ -504,6 +504,7 @@ static kvarc_ret take_tracks(kvarc_writer *w, bool lenient)
 			end = (struct kvi_track_end){ .no_position = true };
 			ret = KVARC_OK;
 		}
+		t->archived = i;
 		t->n_written = t->n_committed = t->n_submitted = tokens;
 		t->n_appended = t->n_total = t->n_written;
 		t->next_position = end.position;

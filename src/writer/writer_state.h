@@ -67,7 +67,9 @@ struct kvi_writer_track {
 	int64_t next_position;
 	bool wants_positions;   /* next_position is not known */
 	struct kvi_chain chain; /* chain value of the written tokens */
-	/* Segments for rewinds: those that this writer wrote and that are left, in order. */
+	/* Segments for rewinds: those that this writer wrote and that are left, in order; the
+	 * archive that is appended to has those before them, on track archived. */
+	uint32_t archived;
 	struct kvi_list written; /* struct kvi_written_segment */
 	struct kvi_out written_contents;
 	uint32_t segment_tokens;

@@ -29,7 +29,7 @@ sys.dont_write_bytecode = True
 MOST = 500      # lines of code: not blank, no comment, no docstring
 CORE = (0, 1, 2, 3, 4, 5, 6, 16)
 LOSSY = (10, 11, 12, 13, 14)
-PARAMS, SEGMENT, CHUNK, PREDICTOR = 5, 6, 7, 11
+PARAMS, SEGMENT, CHUNK, PREDICTOR, FORK = 5, 6, 7, 11, 19
 
 # Of class reader and of core parts, and yet not refused.
 ACCEPTED = {
@@ -44,7 +44,7 @@ ACCEPTED = {
 
 def parts(core, data):
     """Of a file, as far as it can be read: what a core reader answers to the
-    first chunk that it does not have, None if there is none; and whether
+    first chunk or FORK that it does not have, None if there is none; and whether
     there are parts that it passes over."""
     if data[20:24] != bytes(4):
         return "unsupported", True
@@ -58,6 +58,8 @@ def parts(core, data):
             if kind == CHUNK and len(payload) > 24 \
                     and payload[24] not in CORE and answer is None:
                 answer = "lossy" if payload[24] in LOSSY else "unsupported"
+            elif kind == FORK:
+                answer = answer or "unsupported"
             elif kind == PARAMS:
                 passed |= core.packed(frame).take(9)[8] not in (5, 6)
             elif kind == SEGMENT:       # ids that a model has coded

@@ -107,13 +107,14 @@ static void test_frame_types(void **state)
 		for (uint16_t flags = 0; flags < 4; flags++) {
 			struct kvi_frame_head h = { .type = (uint16_t)type, .flags = flags };
 			bool critical = flags & 1;
-			bool known = (type >= 1 && type <= 11) || type == 15 || type == 18;
+			bool known = (type >= 1 && type <= 11) || type == 15 || type == 18 ||
+			             type == 19;
 			bool is_c = type == 1 || (type >= 5 && type <= 8) || type == 11 ||
-			            type == 15;
+			            type == 15 || type == 19;
 			kvarc_ret want;
 			if (type == 0 || flags > 1 || type == 14 || type == 16)
 				want = KVARC_DATA;
-			else if ((type <= 13 || type == 15 || type == 17 || type == 18) &&
+			else if ((type <= 13 || type == 15 || type >= 17) && type <= 19 &&
 			         critical != is_c)
 				want = KVARC_DATA;
 			else

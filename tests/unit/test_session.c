@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_session.c - chain values (spec 5.3) through writer and reader; rewinds (spec 6.2) of the
- * vectors, read in order, by range and in salvage */
+/* test_session.c - chain values (spec 5.3) through writer and reader; rewinds and forks (spec 6.2,
+ * 6.3) of the vectors, read in order, by range and in salvage */
 #include <stdio.h>
 
 #include "stream_util.h"
@@ -160,6 +160,8 @@ static void read_ranges(const struct whole *x, kvarc_reader *r, uint64_t seed)
 		kvarc_range range = KVARC_RANGE_ALL((uint32_t)(rand_next(&seed) % x->g->n_tracks));
 		uint64_t tokens = kvarc_reader_tokens(r, range.track);
 		int32_t id, position;
+		if (!tokens)
+			continue;
 		range.t0 = rand_next(&seed) % tokens;
 		range.n = 1 + rand_next(&seed) % (tokens - range.t0);
 		whole_make(&part, x->g);
@@ -231,6 +233,13 @@ static void test_rewinds(void **state)
 		{ "good-rewind-indexes.kva", NULL },
 		{ "good-transformer-rewind.kva", "transformer.gguf" },
 		{ "good-transformer-tokens-rewind.kva", "tokens.gguf" },
+		{ "good-fork.kva", NULL },
+		{ "good-fork-rewind.kva", NULL },
+		{ "good-fork-repeat.kva", NULL },
+		{ "good-fork-params.kva", NULL },
+		{ "good-linear-fork.kva", NULL },
+		{ "good-transformer-fork.kva", "transformer.gguf" },
+		{ "good-transformer-tokens-fork.kva", "tokens.gguf" },
 	};
 	(void)state;
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
