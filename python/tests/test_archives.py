@@ -192,6 +192,22 @@ def test_append(tmp_path, pairs):
         kvarc.Reader(path, checkpoint=9)
 
 
+def test_fork(tmp_path, pairs):
+    path = tmp_path / "a.kva"
+    tensors = [kvarc.Tensor(0, "key", "bf16", 3, 64, track=i) for i in range(2)]
+    key = pairs[0][0].transpose(1, 0, 2)
+    with kvarc.Writer(path, [kvarc.Track(), kvarc.Track()], tensors) as w:
+        w.append(0, {0: key})
+        w.fork(1, 0, 280)
+        w.append(1, {1: key[:5]})
+        assert w.tokens(1) == 285
+        with pytest.raises(kvarc.GeometryError):
+            w.fork(1, 0, 1000)
+    with kvarc.Reader(path) as r:
+        assert same(r.read(tokens=(200, 280), track=1, raw=True)[1], key[200:280])
+        assert same(r.read(tokens=(280, 285), track=1, raw=True)[1], key[:5])
+
+
 def test_crash_keeps_the_commit(tmp_path, pairs):
     path = tmp_path / "a.kva"
     tensors = [kvarc.Tensor(0, "key", "bf16", 3, 64)]

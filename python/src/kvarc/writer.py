@@ -153,6 +153,11 @@ class Writer:
         """The next append to the track begins at this token and replaces those from there on."""
         self._call(lib.kvarc_writer_rewind, track, tokens)
 
+    def fork(self, track: int, source: int, tokens: int) -> None:
+        """The track begins as the first `tokens` tokens of the track `source`, which the archive
+        has once for both; appends to either go on behind them. Tensors of the two pair."""
+        self._call(lib.kvarc_writer_fork, track, source, tokens)
+
     def commit(self) -> None:
         """What was appended survives a crash from here on."""
         self._call(lib.kvarc_writer_commit)
