@@ -6,7 +6,7 @@ Small caches in every input format, and, when the command KVARC is given, the
 archives it makes of them. The same every time. Findings of the fuzzers stand
 beside them under other names and are not touched. --check: exit 1 when a file
 in CORPUS is not what it makes; of containers only that there is one, as zlib
-may compress in another way. Archives with chain values, rewinds, checkpoints,
+may compress in another way. Archives with chain values, rewinds, forks, checkpoints,
 streams, encrypted frames, PARITY and STOREREF are those of spec/vectors, which
 all targets for archives take as seeds.
 """

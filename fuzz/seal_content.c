@@ -3,6 +3,7 @@
 #include "seal_content.h"
 
 #include "format/chain_value.h"
+#include "format/fork.h"
 #include "format/frame.h"
 #include "format/frame_index.h"
 #include "format/packed.h"
@@ -11,9 +12,11 @@
 
 enum { DECODED_MAX = 1 << 20 };
 
-/* A segment of the state (spec 6.2). before: the value that its chain value continues. */
+/* A segment of the state (spec 6.2). track: the one that has it, also where a fork took it (spec
+ * 6.3): its frame names another one then. before: the value that its chain value continues. */
 struct live_segment {
 	struct kvi_segment s;
+	uint32_t track;
 	struct kvi_chain before;
 };
 
@@ -64,11 +67,11 @@ static struct live_segment *rewind_to(struct fuzz_contents *c, uint32_t track, u
 	size_t kept = 0;
 	for (size_t i = 0; i < c->n_parts; i++) {
 		struct live_segment *p = c->parts[i];
-		if (p->s.track == track && p->s.t0 >= t0) {
+		if (p->track == track && p->s.t0 >= t0) {
 			free(p);
 			continue;
 		}
-		if (p->s.track == track)
+		if (p->track == track)
 			last = p;
 		c->parts[kept++] = p;
 	}
@@ -107,6 +110,7 @@ static bool repair_segment(struct fuzz_contents *c, const uint8_t *content, size
 		return false;
 	}
 	p->s.left = p->s.n;
+	p->track = p->s.track;
 	p->before = chain_before(c, rewind_to(c, p->s.track, p->s.t0));
 	bool right = p->s.has_chain && !p->s.coded && p->before.known;
 	if (right)
@@ -149,13 +153,33 @@ static void pass_storeref(struct fuzz_contents *c, const uint8_t *content, size_
 		if (in.bad)
 			return;
 		struct live_segment *p = add_part(c);
-		p->s.track = track;
+		p->s.track = p->track = track;
 		p->s.t0 = t0;
 		p->s.n = p->s.left = tokens;
 		p->s.coded = true;
 		p->s.has_chain = has_chain;
 		p->s.chain = chain ? kvi_load_h128(chain) : (struct kvi_h128){ 0, 0 };
 		t0 += tokens;
+	}
+}
+
+static void pass_fork(struct fuzz_contents *c, const uint8_t *content, size_t bytes)
+{
+	enum { PARTS = 1 << 12 };
+	struct kvi_fork f;
+	if (!kvi_fork_parse(&f, content, bytes) || f.track == f.from)
+		return;
+	rewind_to(c, f.track, 0);
+	const size_t n = c->n_parts;
+	for (size_t i = 0; i < n && c->n_parts < PARTS; i++) {
+		const struct live_segment *from = c->parts[i];
+		if (from->track != f.from || from->s.t0 >= f.n)
+			continue;
+		struct live_segment *p = add_part(c);
+		*p = *from;
+		p->track = f.track;
+		if (f.n - p->s.t0 < p->s.left)
+			p->s.left = (uint32_t)(f.n - p->s.t0);
 	}
 }
 
@@ -252,6 +276,8 @@ bool fuzz_contents_repair(struct fuzz_contents *c, unsigned type, uint64_t offse
 	if (type != KVI_FRAME_INDEX)
 		list_frame(c, type, offset, sequence);
 	out->n = 0;
+	if (type == KVI_FRAME_FORK)
+		pass_fork(c, payload, bytes);
 	kvi_put8(out, 0); /* method 0 */
 	if ((type == KVI_FRAME_GEOMETRY || type == KVI_FRAME_IDENTITY ||
 	     type == KVI_FRAME_SEGMENT || type == KVI_FRAME_INDEX || type == KVI_FRAME_LIST ||

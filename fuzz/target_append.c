@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * target_append.c - fuzz target: archives are continued, with rewinds and checkpoints, and
+ * target_append.c - fuzz target: archives are continued, with rewinds, forks and checkpoints, and
  * compacted; what verified before verifies afterwards (seal.h gives frames right checks)
  *
  * The last 6 bytes of the data say what is appended.
@@ -54,9 +54,15 @@ static kvarc_ret change(kvarc_writer *w, const kvarc_geometry *g, struct fuzz_by
 	int32_t ids[64] = { 0 };
 	ret = kvarc_writer_append_fetch(w, 0, 1 + how / 4, how & 2 ? ids : NULL, NULL, fetch,
 	                                (void *)(uintptr_t)g);
-	if (!ret && fuzz_take(b) & 1)
-		ret = kvarc_writer_checkpoint(w, "a label", 1, NULL);
-	return ret;
+	const uint8_t then = fuzz_take(b);
+	if (ret)
+		return ret;
+	if (then & 2)
+		ret = kvarc_writer_fork(w, 1, 0, 1 + fuzz_take32(b) % kvarc_writer_tokens(w, 0));
+	/* Nor has a fork that is not possible. */
+	if (ret && !kvarc_usable(ret))
+		return ret;
+	return then & 1 ? kvarc_writer_checkpoint(w, "a label", 1, NULL) : KVARC_OK;
 }
 
 static void compact(const struct fuzz_file *f, struct fuzz_env *env, uint64_t tokens)

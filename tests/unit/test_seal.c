@@ -82,10 +82,31 @@ static void test_chain_values(void **state)
 	free(sealed);
 }
 
+/* Chain values behind forks depend on ids of another track. */
+static void test_forks(void **state)
+{
+	const char *srcdir = getenv("srcdir");
+	static uint8_t p[1 << 16];
+	char path[4096];
+	size_t sealed_n;
+	(void)state;
+	snprintf(path, sizeof path, "%s/spec/vectors/good-fork.kva", srcdir ? srcdir : ".");
+	FILE *file = fopen(path, "rb");
+	assert_non_null(file);
+	const size_t n = fread(p, 1, sizeof p, file);
+	fclose(file);
+	*last_id(p, n) ^= 1;
+	uint8_t *sealed = fuzz_seal(p, n, &sealed_n);
+	struct memfile f = { .p = sealed, .n = sealed_n, .fail_at = -1 };
+	assert_int_equal(cache_verify(&f, NULL), KVARC_OK);
+	free(sealed);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_chain_values),
+		cmocka_unit_test(test_forks),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
