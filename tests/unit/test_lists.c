@@ -15,8 +15,9 @@ enum { TENSORS = 120, WIDTH = 4, STEP = 2, LONG = 150, ROWS = STEP * (LONG + 10)
 
 /* A cache of many small tensors: token t of tensor i begins at rows[t + i]. */
 static uint16_t rows[ROWS + TENSORS][WIDTH];
-static kvarc_tensor tensors[TENSORS];
-static const kvarc_track track = { 0 };
+/* Those of a second track follow those of the first. */
+static kvarc_tensor tensors[2 * TENSORS];
+static const kvarc_track tracks[2] = { { .label = "a" }, { .label = "b" } };
 
 static void make_cache(void)
 {
@@ -24,8 +25,9 @@ static void make_cache(void)
 	for (size_t i = 0; i < ROWS + TENSORS; i++)
 		for (int k = 0; k < WIDTH; k++)
 			rows[i][k] = (uint16_t)rand_next(&seed);
-	for (unsigned i = 0; i < TENSORS; i++)
-		tensors[i] = (kvarc_tensor){ .layer = i / 2,
+	for (unsigned i = 0; i < 2 * TENSORS; i++)
+		tensors[i] = (kvarc_tensor){ .layer = i % TENSORS / 2,
+			                     .track = i / TENSORS,
 			                     .kind = i % 2 ? KVARC_VALUE : KVARC_KEY,
 			                     .dtype = KVARC_BF16,
 			                     .heads = 1,
@@ -53,7 +55,7 @@ static void write_cache(struct memfile *f, unsigned segments, bool named,
                         const kvarc_writer_options *options)
 {
 	const kvarc_geometry g = {
-		.n_tracks = 1, .tracks = &track, .n_tensors = TENSORS, .tensors = tensors
+		.n_tracks = 1, .tracks = tracks, .n_tensors = TENSORS, .tensors = tensors
 	};
 	kvarc_sink sink = memfile_sink(f);
 	kvarc_writer *w;
@@ -87,7 +89,7 @@ static int compare(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads,
 {
 	(void)head, (void)heads;
 	*(uint64_t *)opaque += n;
-	return memcmp(src, rows[t0 + tensor], n * sizeof rows[0]) != 0;
+	return memcmp(src, rows[t0 + tensor % TENSORS], n * sizeof rows[0]) != 0;
 }
 
 static int count(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, uint64_t t0,
@@ -315,6 +317,49 @@ static void test_cut(void **state)
 	memfile_free(&whole);
 }
 
+/* Tokens that a fork took have their chunks in the LIST of the other track. */
+static void test_forked(void **state)
+{
+	const kvarc_geometry g = {
+		.n_tracks = 2, .tracks = tracks, .n_tensors = 2 * TENSORS, .tensors = tensors
+	};
+	const kvarc_writer_options o = stream_options(0, 1);
+	enum { SEGMENTS = 5, TOOK = 2 * STEP + 1 };
+	(void)state;
+	for (unsigned more = 0; more < 2; more++) {
+		const kvarc_range range = {
+			.track = 1, .n_layers = 2, .layer0 = 9, .t0 = 1, .n = 4
+		};
+		struct memfile f = { .fail_at = -1 };
+		kvarc_sink sink = memfile_sink(&f);
+		kvarc_writer *w;
+		kvarc_chunk_info c;
+		uint64_t got = 0, n = 0;
+		assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_OK);
+		assert_int_equal(kvarc_writer_set_geometry(w, &g), KVARC_OK);
+		add(w, 0, SEGMENTS, false);
+		assert_int_equal(kvarc_writer_fork(w, 1, 0, TOOK), KVARC_OK);
+		if (more)
+			add(w, SEGMENTS, 1, false);
+		assert_int_equal(kvarc_writer_close(&w), KVARC_OK);
+		assert_true(find_frame(&f, KVI_FRAME_LIST, 0));
+		verify(&f, KVARC_OK);
+		kvarc_reader *r = open_at(&f, 0, 4);
+		assert_true(kvi_reader_is_whole(r));
+		assert_int_equal(kvarc_reader_tokens(r, 1), TOOK);
+		assert_int_equal(kvarc_reader_read_deliver(r, &range, compare, &got), KVARC_OK);
+		assert_int_equal(got, 2 * range.n_layers * range.n);
+		while (kvarc_reader_chunk(r, n, &c) == KVARC_OK)
+			n++;
+		assert_int_equal(n, (SEGMENTS + more) * TENSORS);
+		got = 0;
+		assert_int_equal(kvarc_reader_read_deliver(r, &range, compare, &got), KVARC_OK);
+		assert_int_equal(got, 2 * range.n_layers * range.n);
+		kvarc_reader_close(&r);
+		memfile_free(&f);
+	}
+}
+
 static void test_encrypted_parity(void **state)
 {
 	const uint8_t bytes[KVARC_KEY_BYTES] = { 7 };
@@ -343,7 +388,7 @@ int main(void)
 		cmocka_unit_test(test_at_close),         cmocka_unit_test(test_damaged),
 		cmocka_unit_test(test_checkpoints),      cmocka_unit_test(test_incomplete),
 		cmocka_unit_test(test_appends),          cmocka_unit_test(test_cut),
-		cmocka_unit_test(test_encrypted_parity),
+		cmocka_unit_test(test_encrypted_parity), cmocka_unit_test(test_forked),
 	};
 	make_cache();
 	return cmocka_run_group_tests(tests, NULL, NULL);
