@@ -45,6 +45,9 @@ if [ -f "$slot" ]; then
 else
 	echo "== slow_range: not measured, $slot is not there"
 fi
+echo "== large_range"
+"$build/bench/large_range" || short=1
+show tiny || short=1
 show growth || short=1
 show readme || short=1
 if [ -n "${CALIBRATION-}" ]; then
