@@ -243,6 +243,7 @@ unit_tests = \
 	tests/unit/test_linear \
 	tests/unit/test_lossy \
 	tests/unit/test_lists \
+	tests/unit/test_lists_hostile \
 	tests/unit/test_llama_export \
 	tests/unit/test_matmul \
 	tests/unit/test_metadata \

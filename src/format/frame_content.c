@@ -106,6 +106,16 @@ kvarc_ret kvi_frame_spend(const struct kvi_frame *frame, uint64_t *left, kvarc_e
 	return KVARC_OK;
 }
 
+kvarc_ret kvi_frame_spend_entries(const struct kvi_frame *frame, uint64_t from, uint64_t *left,
+                                  kvarc_error *error)
+{
+	const struct kvi_frame_head *h = &frame->head;
+	return (h->type == KVI_FRAME_INDEX || h->type == KVI_FRAME_LIST) && from < frame->offset &&
+	                       h->decoded_bytes <= frame->offset - from
+	               ? KVARC_OK
+	               : kvi_frame_spend(frame, left, error);
+}
+
 kvarc_ret kvi_chunk_check(const kvarc_geometry *geometry, const struct kvi_chunk_header *header,
                           const struct kvi_frame *frame, kvarc_error *error)
 {

@@ -483,7 +483,7 @@ static kvarc_ret get_content(struct kvi_walk *w, kvarc_error *error)
 		current->content = current->head;
 		if (skims)
 			return kvi_frame_skim(w->packer, f, current->head, error);
-		kvarc_ret ret = kvi_frame_spend(f, w->decode_left, error);
+		kvarc_ret ret = kvi_frame_spend_entries(f, 0, w->decode_left, error);
 		return ret ? ret
 		           : kvi_frame_content(w->packer, f, &current->content, &current->owned,
 		                               error);

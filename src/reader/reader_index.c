@@ -47,8 +47,8 @@ static struct kvi_chunk_ref *find_chunk(const struct kvi_reader_index *index, si
 	if (c || i == index->lists.n)
 		return c;
 	struct kvi_chunk_list *x = KVI_LIST(struct kvi_chunk_list, index->lists, i);
-	const struct kvi_list list = { .p = atomic_load_explicit(&x->chunks, memory_order_acquire),
-		                       .n = (size_t)x->n };
+	struct kvi_list list = { .p = atomic_load_explicit(&x->chunks, memory_order_acquire) };
+	list.n = (size_t)x->n; /* final with the chunks, not before */
 	return list.p ? find_entry(&list, sizeof *c, key, value) : NULL;
 }
 

@@ -88,7 +88,7 @@ static bool is_whole(const struct list_walk *w)
 
 /* Takes the entries of the LIST frame, up to the last one of its segments. DATA: they are not what
  * they should be. */
-static kvarc_ret from_frame(struct list_walk *w)
+static kvarc_ret from_frame(struct list_walk *w, kvarc_error *error)
 {
 	kvarc_reader *r = w->r;
 	const struct kvi_chunk_list *l = w->list;
@@ -99,7 +99,10 @@ static kvarc_ret from_frame(struct list_walk *w)
 	struct kvi_packer packer;
 	kvi_packer_init(&packer, &r->alloc);
 	kvarc_ret ret = kvi_reader_load_frame(r, &packer, l->offset, KVI_FRAME_LIST, l->sequence,
-	                                      &x, NULL);
+	                                      &x, error);
+	if (!ret)
+		ret = kvi_frame_spend_entries(&x.frame, segment_at(r, l->first_segment)->offset,
+		                              &r->meta.decode_left, error);
 	if (!ret && !kvi_list_begin(&ir, x.content, x.frame.head.decoded_bytes))
 		ret = KVARC_DATA;
 	while (last > l->first_segment && !has_chunks(r, segment_at(r, last)))
@@ -124,7 +127,8 @@ static kvarc_ret from_frame(struct list_walk *w)
 }
 
 /* Takes the chunks of a segment from the headers of their frames. */
-static kvarc_ret from_headers(struct list_walk *w, const struct kvi_segment_ref *segment)
+static kvarc_ret from_headers(struct list_walk *w, const struct kvi_segment_ref *segment,
+                              kvarc_error *error)
 {
 	uint8_t head[KVI_FRAME_HEAD_BYTES + KVI_CHUNK_HEADER_BYTES];
 	struct kvi_chunk_header h;
@@ -132,7 +136,7 @@ static kvarc_ret from_headers(struct list_walk *w, const struct kvi_segment_ref 
 	uint64_t at = segment->offset + segment->bytes;
 	do {
 		kvarc_ret ret = kvi_frame_peek(&w->r->in, at, head, KVI_CHUNK_HEADER_BYTES, &f,
-		                               NULL);
+		                               error);
 		if (ret || f.head.type == KVI_FRAME_COMMIT)
 			return ret && ret != KVARC_END ? ret : KVARC_DATA;
 		at += f.bytes;
@@ -150,13 +154,13 @@ static kvarc_ret from_headers(struct list_walk *w, const struct kvi_segment_ref 
 	return KVARC_OK;
 }
 
-static kvarc_ret from_chunks(struct list_walk *w)
+static kvarc_ret from_chunks(struct list_walk *w, kvarc_error *error)
 {
 	kvarc_ret ret = KVARC_OK;
 	start(w);
 	for (size_t i = w->list->first_segment; i < w->list->end_segment && !ret; i++)
 		if (has_chunks(w->r, segment_at(w->r, i)))
-			ret = from_headers(w, segment_at(w->r, i));
+			ret = from_headers(w, segment_at(w->r, i), error);
 	return !ret && !is_whole(w) ? KVARC_DATA : ret;
 }
 
@@ -189,18 +193,24 @@ static bool is_read(const struct kvi_chunk_list *list)
 static kvarc_ret read_list(kvarc_reader *r, struct kvi_chunk_list *list, kvarc_error *error)
 {
 	struct list_walk w = { .r = r, .list = list };
+	kvarc_error why = { .code = KVARC_OK };
 	if (is_read(list))
 		return KVARC_OK; /* by another thread */
-	kvarc_ret ret = from_frame(&w);
+	kvarc_ret ret = from_frame(&w, &why);
 	if (ret == KVARC_DATA)
-		ret = from_chunks(&w);
+		ret = from_chunks(&w, &why);
 	if (!ret) {
 		publish(&w, list);
 		return KVARC_OK;
 	}
 	kvi_free(&r->alloc, w.chunks.p);
-	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
+	if ((ret == KVARC_MEM || ret == KVARC_MEMLIMIT) && why.code != ret)
 		return kvi_fail_alloc(error, &r->alloc);
+	if (ret != KVARC_DATA) {
+		if (error)
+			*error = why;
+		return ret;
+	}
 	return kvi_reason(error, KVARC_REASON_SALVAGE,
 	                  kvi_fail_at(error, ret, list->offset, list->sequence,
 	                              "LIST frame %llu at offset %llu does not have the chunks of "

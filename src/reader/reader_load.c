@@ -431,7 +431,9 @@ static kvarc_ret read_index(kvarc_reader *r, uint64_t offset, struct kvi_buffer 
 	if (ret)
 		return ret;
 	*sequence = f.head.sequence;
-	return kvi_index_begin(ir, content, f.head.decoded_bytes) ? KVARC_OK : KVARC_DATA;
+	if (!kvi_index_begin(ir, content, f.head.decoded_bytes))
+		return KVARC_DATA;
+	return kvi_frame_spend_entries(&f, ir->previous, &r->meta.decode_left, r->error);
 }
 
 /* Reads the frames that the INDEX frames name and do not describe in one request. */
@@ -441,12 +443,18 @@ static kvarc_ret read_named(kvarc_reader *r, const struct kvi_list *offsets, str
 	struct kvi_list ranges = { 0 };
 	struct kvi_index_reader ir;
 	struct kvi_index_entry e;
-	uint64_t sequence;
+	uint64_t at = 0, sequence;
 	kvarc_ret ret = KVARC_OK;
-	for (size_t i = 0; i < offsets->n && r->in.ahead && !ret; i++) {
-		ret = read_index(r, *KVI_LIST(uint64_t, *offsets, i), buf, owned, &ir, &sequence);
-		while (!ret && kvi_index_next(&ir, &e))
-			ret = add_range(r, &ranges, e.offset, named_bytes(&e));
+	for (size_t i = offsets->n; i-- > 0 && r->in.ahead && !ret;) {
+		const uint64_t offset = *KVI_LIST(uint64_t, *offsets, i);
+		ret = read_index(r, offset, buf, owned, &ir, &sequence);
+		while (!ret && kvi_index_next(&ir, &e)) {
+			/* So there are no more ranges than frames. */
+			const bool ascends = e.offset >= at && e.offset + e.bytes <= offset;
+			ret = ascends ? add_range(r, &ranges, e.offset, named_bytes(&e))
+			              : KVARC_DATA;
+			at = e.offset + e.bytes;
+		}
 	}
 	if (!ret)
 		ret = read_ranges(r, &ranges);
@@ -458,7 +466,9 @@ static kvarc_ret read_named(kvarc_reader *r, const struct kvi_list *offsets, str
 static kvarc_ret list_beyond(kvarc_reader *r, struct kvi_index_reader *ir)
 {
 	struct kvi_index_entry e;
-	while (!kvi_reader_all_listed(r, r->index.segments.n) && kvi_index_next(ir, &e))
+	if (kvi_reader_all_listed(r, r->index.segments.n))
+		return KVARC_OK;
+	while (kvi_index_next(ir, &e))
 		if (e.type == KVI_FRAME_LIST)
 			return kvi_reader_add_list(r, &e, true);
 	return KVARC_OK;

@@ -140,10 +140,9 @@ static kvarc_ret add_region(struct scan *scan, uint64_t offset, uint64_t bytes)
 static kvarc_ret add_lost_item(struct scan *scan, uint64_t sequence)
 {
 	kvarc_reader *r = scan->r;
-	size_t at = r->meta.items.n;
 	struct kvi_item *items = r->meta.items.p;
-	while (at && items[at - 1].sequence >= sequence)
-		at--;
+	const size_t at = kvi_list_search(&r->meta.items, sizeof *items,
+	                                  offsetof(struct kvi_item, sequence), sequence);
 	if (at < r->meta.items.n && items[at].sequence == sequence)
 		return KVARC_OK;
 	char *name = kvi_string_copy(&r->alloc, NULL);
@@ -283,7 +282,8 @@ static void expect_segment(kvarc_reader *r, const struct kvi_index_entry *entry)
 }
 
 /* The index says which PARAMS are copies and where RESTORE frames were. */
-static kvarc_ret take_index(struct scan *scan, const uint8_t *content, size_t bytes)
+static kvarc_ret take_index(struct scan *scan, const struct kvi_frame *frame,
+                            const uint8_t *content, size_t bytes)
 {
 	kvarc_reader *r = scan->r;
 	struct kvi_index_reader ir;
@@ -292,6 +292,8 @@ static kvarc_ret take_index(struct scan *scan, const uint8_t *content, size_t by
 	if (!kvi_index_begin(&ir, content, bytes))
 		return KVARC_DATA;
 	while (ret == KVARC_OK && kvi_index_next(&ir, &e)) {
+		if (e.offset + e.bytes > frame->offset)
+			return KVARC_DATA;
 		struct kvi_params_ref *p = e.type == KVI_FRAME_PARAMS
 		                                   ? kvi_index_params(&r->index, e.sequence)
 		                                   : NULL;
@@ -345,7 +347,7 @@ static kvarc_ret take_content(struct scan *scan, const struct kvi_frame *frame,
 	case KVI_FRAME_STOREREF:
 		return kvi_reader_add_storeref(r, frame, content, NULL);
 	case KVI_FRAME_INDEX:
-		return take_index(scan, content, bytes);
+		return take_index(scan, frame, content, bytes);
 	case KVI_FRAME_BLOB:
 		return take_blob(scan, frame);
 	case KVI_FRAME_RESTORE:
@@ -388,7 +390,7 @@ static kvarc_ret take(struct scan *scan, const struct kvi_frame *frame)
 		content = head;
 		ret = kvi_frame_skim(&r->packer, frame, head, r->error);
 	} else {
-		ret = kvi_frame_spend(frame, &r->meta.decode_left, r->error);
+		ret = kvi_frame_spend_entries(frame, 0, &r->meta.decode_left, r->error);
 		if (ret == KVARC_OK)
 			ret = kvi_frame_content(&r->packer, frame, &content, &owned, r->error);
 	}
