@@ -370,9 +370,10 @@ static bool behind(const struct kvi_walk_listing *listing, const struct kvi_inde
 		return true;
 	const size_t i = kvi_list_search(&listing->passed, sizeof(struct kvi_walk_index),
 	                                 offsetof(struct kvi_walk_index, offset), index->previous);
+	if (i == listing->passed.n)
+		return false;
 	const struct kvi_walk_index *x = KVI_LIST(struct kvi_walk_index, listing->passed, i);
-	if (i == listing->passed.n || x->offset != index->previous ||
-	    x->bytes != index->previous_bytes)
+	if (x->offset != index->previous || x->bytes != index->previous_bytes)
 		return false;
 	*entries = without(listing->all, &x->before);
 	return true;
