@@ -25,8 +25,8 @@ kvarc_ret kvi_frame_skim(struct kvi_packer *packer, const struct kvi_frame *fram
 /* Subtracts the decoded size of a frame from the remaining limit; NULL: there is no limit. Returns
  * OK, MEMLIMIT. */
 kvarc_ret kvi_frame_spend(const struct kvi_frame *frame, uint64_t *left, kvarc_error *error);
-/* As kvi_frame_spend; an INDEX or LIST takes nothing where its entries can be of frames behind offset
- * `from`: they are smaller than these, and nobody keeps the content. */
+/* Subtracts as kvi_frame_spend, but nothing for an INDEX or LIST whose entries can be of frames
+ * behind offset `from`: they are smaller than these, and nobody keeps the content. */
 kvarc_ret kvi_frame_spend_entries(const struct kvi_frame *frame, uint64_t from, uint64_t *left,
                                   kvarc_error *error);
 

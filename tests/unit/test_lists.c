@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* test_lists.c - LIST frames: chunks that are read when they are needed; damaged ones */
+#include <stdatomic.h>
 #include <stdio.h>
 
 #include "stream_util.h"
@@ -88,7 +89,7 @@ static int compare(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads,
                    uint32_t n, const void *src)
 {
 	(void)head, (void)heads;
-	*(uint64_t *)opaque += n;
+	atomic_fetch_add((_Atomic uint64_t *)opaque, n); /* several threads deliver */
 	return memcmp(src, rows[t0 + tensor % TENSORS], n * sizeof rows[0]) != 0;
 }
 
@@ -96,7 +97,7 @@ static int count(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, u
                  uint32_t n, const void *src)
 {
 	(void)tensor, (void)head, (void)heads, (void)t0, (void)src;
-	*(uint64_t *)opaque += n;
+	atomic_fetch_add((_Atomic uint64_t *)opaque, n);
 	return 0;
 }
 
@@ -104,7 +105,7 @@ static int count(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, u
 static void read_part(kvarc_reader *r, uint32_t layer, uint32_t n_layers, uint64_t t0, uint64_t n)
 {
 	const kvarc_range range = { .layer0 = layer, .n_layers = n_layers, .t0 = t0, .n = n };
-	uint64_t got = 0;
+	_Atomic uint64_t got = 0;
 	assert_int_equal(kvarc_reader_read_deliver(r, &range, compare, &got), KVARC_OK);
 	assert_int_equal(got, 2 * n_layers * n);
 }
@@ -237,7 +238,7 @@ static void read_incomplete(const char *name)
 	char path[4096];
 	kvarc_source source;
 	kvarc_reader *r;
-	uint64_t tokens = 0;
+	_Atomic uint64_t tokens = 0;
 	snprintf(path, sizeof path, "%s/spec/vectors/%s.kva", srcdir ? srcdir : ".", name);
 	assert_int_equal(kvarc_source_open_path(&source, path, NULL), KVARC_OK);
 	assert_int_equal(kvarc_reader_open(&r, &source, NULL), KVARC_OK);

@@ -11,7 +11,7 @@
 #include "format/packed.h"
 #include "format/superblock.h"
 
-/* LONG: so many segments have a LIST far from the end of the file. */
+/* A file of LONG segments has a LIST far from its end. */
 enum { TENSORS = 120, WIDTH = 4, APPENDS = 80, LONG = 150 };
 
 static uint16_t row[WIDTH] = { 1, 2, 3, 4 };
@@ -170,7 +170,7 @@ static void test_failing_source(void **state)
 /* ==== INDEX frames behind those of a file ==== */
 
 /* The last INDEX of a file without FOOTER, and what the next frame and FOOTER say. */
-struct chain {
+struct index_chain {
 	struct memfile *f;
 	struct kvi_footer footer;
 	uint64_t sequence;
@@ -178,10 +178,10 @@ struct chain {
 	struct kvi_packer packer;
 };
 
-static void chain_begin(struct chain *c, struct memfile *f)
+static void chain_begin(struct index_chain *c, struct memfile *f)
 {
 	struct kvi_frame_head h;
-	*c = (struct chain){ .f = f };
+	*c = (struct index_chain){ .f = f };
 	write_segments(f, 1);
 	f->n -= KVI_FOOTER_FRAME_BYTES;
 	assert_true(kvi_frame_head_parse(&h, f->p + f->n, kvi_frame_sync(f->p + 24), f->n));
@@ -192,7 +192,7 @@ static void chain_begin(struct chain *c, struct memfile *f)
 	kvi_packer_init(&c->packer, &c->alloc);
 }
 
-static void chain_put(struct chain *c, uint16_t type, const void *payload, size_t bytes,
+static void chain_put(struct index_chain *c, uint16_t type, const void *payload, size_t bytes,
                       size_t decoded)
 {
 	const struct kvi_frame_head h = { type, 0, (uint32_t)bytes, (uint32_t)decoded,
@@ -209,7 +209,7 @@ static void chain_put(struct chain *c, uint16_t type, const void *payload, size_
 }
 
 /* An INDEX that follows the last one: n entries, and what stands behind them. */
-static void chain_index(struct chain *c, uint64_t n, const struct kvi_out *rest)
+static void chain_index(struct index_chain *c, uint64_t n, const struct kvi_out *rest)
 {
 	struct kvi_out content, payload;
 	const uint64_t at = c->f->n;
@@ -226,7 +226,7 @@ static void chain_index(struct chain *c, uint64_t n, const struct kvi_out *rest)
 	kvi_out_free(&payload);
 }
 
-static void chain_end(struct chain *c)
+static void chain_end(struct index_chain *c)
 {
 	uint8_t p[KVI_FOOTER_BYTES];
 	c->footer.frames = c->sequence;
@@ -240,7 +240,7 @@ static void test_large_fields(void **state)
 {
 	enum { FIELD = 1 << 20, LIMIT = 8 << 20 };
 	struct memfile f = { .fail_at = -1 };
-	struct chain c;
+	struct index_chain c;
 	struct kvi_out field;
 	uint64_t tokens;
 	void *zeros = calloc(1, FIELD);
@@ -270,7 +270,7 @@ static void test_same_frames(void **state)
 {
 	enum { FRAMES = 1000, INDEXES = 200, LIMIT = 2 << 20 };
 	struct memfile f = { .fail_at = -1 };
-	struct chain c;
+	struct index_chain c;
 	struct kvi_out entries;
 	struct kvi_index_delta delta = { 0, 0 };
 	const uint8_t pad[16] = { 0 };
@@ -300,7 +300,7 @@ static void test_behind_itself(void **state)
 {
 	const kvarc_reader_options o = { .flags = KVARC_READ_SALVAGE };
 	struct memfile f = { .fail_at = -1 };
-	struct chain c;
+	struct index_chain c;
 	struct kvi_out entries;
 	struct kvi_index_delta delta = { 0, 0 };
 	kvarc_item item;
