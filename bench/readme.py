@@ -159,15 +159,17 @@ def quick(page):
 
 
 def check_smallest(page, whole, folder):
-    """The number of tokens below which a slot gets larger."""
-    said, cut = int(page.find(r'an F16 slot below (\d+) tokens gets larger', 1)[0] or 2), {}
+    """The number of tokens below which a slot is kept whole; no slot gets larger."""
+    said, cut = int(page.find(r'an F16 slot below (\d+) tokens is kept whole', 1)[0] or 2), {}
+    few, archive = os.path.join(folder, 'few.bin'), os.path.join(folder, 'few.kva')
     for n in said - 1, said:
-        slot = os.path.join(folder, 'few.bin')
-        c.kvarc('unpack', '-q', '-f', '--to', 'llama', '--tokens', '0-%d' % (n - 1), '-o', slot,
+        c.kvarc('unpack', '-q', '-f', '--to', 'llama', '--tokens', '0-%d' % (n - 1), '-o', few,
                 whole)
-        cut[n] = packed(slot, folder) - size(slot)
-    page.judge('tokens of a slot that gets larger', said, 'at %d and %d: %+d and %+d bytes' % (
-        said - 1, said, cut[said - 1], cut[said]), cut[said - 1] > 0 > cut[said])
+        c.kvarc('pack', '-q', '-f', '-o', archive, few)
+        cut[n] = 'kept_whole' in c.kvarc('info', '--json', archive), size(archive) - size(few)
+    page.judge('tokens of a slot that is kept whole', said, 'at %d and %d: %s' % (
+        said - 1, said, cut), cut[said - 1][0] and not cut[said][0]
+        and max(cut[said - 1][1], cut[said][1]) < 0)
 
 
 def turns_said(page):

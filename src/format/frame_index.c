@@ -220,7 +220,8 @@ bool kvi_pending_copy(struct kvi_pending_entries *to, const struct kvi_pending_e
 	return !to->entries.failed;
 }
 
-bool kvi_pending_take_chunks(struct kvi_pending_entries *from, struct kvi_out *list)
+/* Moves the entries that a LIST may take to `list`; NULL: drops the restated ones. */
+static bool divide(struct kvi_pending_entries *from, struct kvi_out *list)
 {
 	struct kvi_index_reader r = { .in = kvi_in_make(from->entries.p, from->entries.n),
 		                      .left = from->n };
@@ -228,18 +229,31 @@ bool kvi_pending_take_chunks(struct kvi_pending_entries *from, struct kvi_out *l
 	struct kvi_index_entry e;
 	struct kvi_pending_entries rest;
 	kvi_pending_init(&rest, from->entries.alloc);
-	rest.restated = from->restated;
-	kvi_put_varint(list, from->chunks);
 	for (uint64_t i = 0; kvi_index_next(&r, &e); i++) {
-		if (e.type == KVI_FRAME_CHUNK && i >= from->restated)
+		if (list && e.type == KVI_FRAME_CHUNK && i >= from->restated)
 			kvi_index_put(list, &delta, &e);
-		else
+		else if (list || i >= from->restated)
 			kvi_pending_add(&rest, &e);
 	}
-	rest.chunks = 0;
 	kvi_out_free(&from->entries);
-	*from = rest;
-	return !rest.entries.failed && !list->failed;
+	from->entries = rest.entries;
+	from->delta = rest.delta;
+	from->n = rest.n;
+	return !rest.entries.failed;
+}
+
+bool kvi_pending_take_chunks(struct kvi_pending_entries *from, struct kvi_out *list)
+{
+	kvi_put_varint(list, from->chunks);
+	from->chunks = 0;
+	return divide(from, list) && !list->failed;
+}
+
+bool kvi_pending_drop_restated(struct kvi_pending_entries *entries)
+{
+	const bool good = divide(entries, NULL);
+	entries->restated = 0;
+	return good;
 }
 
 void kvi_pending_clear(struct kvi_pending_entries *entries)

@@ -46,7 +46,10 @@ struct kvi_pending_entries {
 	struct kvi_index_delta delta;
 	uint64_t n;
 	uint64_t chunks;   /* entries of CHUNK frames among them that a LIST may take */
-	uint64_t restated; /* the first ones, which an earlier INDEX has, too */
+	/* The first ones, which the last INDEX has, too, and offset and size of the INDEX that it
+	 * follows; 0: none. */
+	uint64_t restated, follows;
+	uint32_t follows_bytes;
 };
 
 /* Starts without entries. kvi_out_free(&to->entries) frees them. */
@@ -57,6 +60,8 @@ bool kvi_pending_add(struct kvi_pending_entries *to, const struct kvi_index_entr
 bool kvi_pending_copy(struct kvi_pending_entries *to, const struct kvi_pending_entries *from);
 /* Moves the entries of the `chunks` into the content of a LIST. False: out of memory. */
 bool kvi_pending_take_chunks(struct kvi_pending_entries *from, struct kvi_out *list);
+/* Forgets the restated entries. False: out of memory. */
+bool kvi_pending_drop_restated(struct kvi_pending_entries *entries);
 /* Forgets all entries. */
 void kvi_pending_clear(struct kvi_pending_entries *entries);
 

@@ -36,8 +36,7 @@ static kvarc_ret read_footer(kvarc_reader *r, struct kvi_resume *to)
 	return KVARC_OK;
 }
 
-/* Takes the entries of the last INDEX for the next one, which then names the one before: so a file
- * that grows by many small appends has few of them. */
+/* Takes the entries of the last INDEX for the next one, which may then follow the one before. */
 static kvarc_ret restate(kvarc_reader *r, struct kvi_resume *to)
 {
 	enum { ENTRIES_MOST = 8192 };
@@ -62,8 +61,8 @@ static kvarc_ret restate(kvarc_reader *r, struct kvi_resume *to)
 			ret = KVARC_DATA;
 		to->pending.chunks = 0;
 		to->pending.restated = to->pending.n;
-		to->last_index = ir.previous;
-		to->last_index_bytes = ir.previous_bytes;
+		to->pending.follows = ir.previous;
+		to->pending.follows_bytes = ir.previous_bytes;
 	}
 	kvi_free(&r->alloc, owned);
 	kvi_free(&r->alloc, buf.p);

@@ -330,12 +330,22 @@ enum { COPIES_MAX = 4 << 20 };
 /* Copies are written when they are at most 1/COPIES_SHARE of the file. */
 enum { COPIES_SHARE = 200 };
 
+/* Entries of the last INDEX are repeated where they are this many times the new ones, at most. */
+enum { RESTATED_MOST = 64 };
+
 static kvarc_ret emit_index(struct kvi_writer_output *output)
 {
 	struct kvi_out *out = &output->content;
 	struct kvi_pending_entries *pending = &output->index.pending;
+	/* Where appends are small, so is what each repeats, and few INDEX frames are in force. */
+	const bool restates = pending->restated &&
+	                      pending->restated <= RESTATED_MOST * (pending->n - pending->restated);
+	if (!restates && pending->restated && !kvi_pending_drop_restated(pending))
+		return kvi_fail_alloc(output->error, output->alloc);
 	out->n = 0;
-	kvi_index_put_head(out, output->index.last, output->index.last_bytes, pending->n);
+	kvi_index_put_head(out, restates ? pending->follows : output->index.last,
+	                   restates ? pending->follows_bytes : output->index.last_bytes,
+	                   pending->n);
 	kvi_put_bytes(out, pending->entries.p, pending->entries.n);
 	if (out->failed)
 		return kvi_fail_alloc(output->error, output->alloc);

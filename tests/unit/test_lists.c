@@ -278,10 +278,10 @@ static void test_appends(void **state)
 	(void)state;
 	write_cache(&f, n, true, &o);
 	/* Some leave their chunks to the INDEX, some write a LIST. */
-	for (; n < 40; n += 1 + n % 4)
+	for (; n < 150; n += 1 + n % 4)
 		append_to(&f, n, 1 + n % 4, &o);
 	verify(&f, KVARC_OK);
-	assert_int_equal(count_indexes(&f), 1);
+	assert_true(count_indexes(&f) <= 3);
 	read_all(&f, 0, n, 1);
 	read_all(&f, 7, 7, 4);
 	memfile_free(&f);
