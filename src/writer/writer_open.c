@@ -409,9 +409,6 @@ kvarc_ret kvarc_writer_close(kvarc_writer **out)
 	if (ret == KVARC_OK && !w->has_geometry)
 		ret = kvi_fail(w->error, KVARC_PROG,
 		               "kvarc_writer_close: call kvarc_writer_set_geometry first");
-	/* Who appends to an archive, or has made a checkpoint in it, will append more. */
-	if (ret == KVARC_OK && !w->archive && !w->out.checkpoint)
-		kvi_writer_set_ends(w);
 	if (ret == KVARC_OK)
 		ret = kvi_writer_flush_tracks(w);
 	if (ret == KVARC_OK)

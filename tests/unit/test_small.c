@@ -382,9 +382,8 @@ static void test_random_chunks(void **state)
 	blob_free(&file);
 }
 
-/* The archive of the tokens of a slot, by calls of a writer: as one append that a commit follows,
- * or that the end follows. */
-static struct packed write_tokens(struct blob *file, bool commits)
+/* The archive of the tokens of a slot, by calls of a writer. */
+static struct packed write_tokens(struct blob *file)
 {
 	struct packed p = { .archive = { NULL, 0, 0, -1 } };
 	const kvarc_sink sink = blob_sink(&p.archive);
@@ -407,19 +406,19 @@ static struct packed write_tokens(struct blob *file, bool commits)
 	assert_int_equal(kvarc_writer_open(&w, &sink, NULL), KVARC_OK);
 	assert_int_equal(kvarc_writer_set_geometry(w, g), KVARC_OK);
 	assert_int_equal(kvarc_writer_append(w, 0, 16, NULL, NULL, views), KVARC_OK);
-	if (commits)
-		assert_int_equal(kvarc_writer_commit(w), KVARC_OK);
+	assert_int_equal(kvarc_writer_commit(w), KVARC_OK);
 	kvarc_writer_get_stats(w, &p.stats);
 	assert_int_equal(kvarc_writer_close(&w), KVARC_OK);
 	kvarc_import_close(&im);
 	return p;
 }
 
-/* Parameters of tokens that others may follow are written, those of the only ones are not. */
+/* Parameters of tokens that others may follow are written, those of a pack, which has all, are
+ * not. */
 static void test_appends(void **state)
 {
 	struct blob file = make_slot(KVARC_F16, 16);
-	struct packed more = write_tokens(&file, true), last = write_tokens(&file, false);
+	struct packed more = write_tokens(&file), last = pack(&file, "slot.bin", 1, 0);
 	(void)state;
 	assert_true(more.stats.frames > 2 * 2 * LAYERS);
 	assert_true(last.archive.n + 2 * LAYERS * 128 < more.archive.n);
