@@ -8,6 +8,14 @@
 /* Larger pieces would be in memory that is farther away when they are hashed. */
 enum { PIECE_BYTES = 64 << 10 };
 
+/* H128( hash || bytes ). */
+static struct kvi_h128 fold(struct kvi_h128 hash, const uint8_t *bytes, size_t n)
+{
+	uint8_t head[16];
+	kvi_store_h128(head, hash);
+	return kvi_h128_2(head, sizeof head, bytes, n);
+}
+
 /* Folds the bytes of one item into hash. */
 static kvarc_ret hash_item(const kvarc_source *src, uint8_t *piece, struct kvi_h128 *hash)
 {
@@ -18,7 +26,7 @@ static kvarc_ret hash_item(const kvarc_source *src, uint8_t *piece, struct kvi_h
 		const uint8_t *memory = src->memory;
 		ret = memory ? KVARC_OK : kvi_source_read(src, piece, n, at);
 		if (!ret)
-			*hash = kvi_h128_fold(*hash, memory ? memory + at : piece, n);
+			*hash = fold(*hash, memory ? memory + at : piece, n);
 		at += n;
 	}
 	return ret;

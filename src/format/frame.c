@@ -120,10 +120,3 @@ void kvi_frame_close(uint8_t *frame, uint64_t offset, uint32_t payload_bytes)
 	memset(payload + payload_bytes, 0, padded - payload_bytes);
 	kvi_store_h128(payload + padded, kvi_frame_check(frame, offset, payload, padded));
 }
-
-struct kvi_h128 kvi_h128_fold(struct kvi_h128 hash, const void *b, size_t bytes)
-{
-	uint8_t head[16];
-	kvi_store_h128(head, hash);
-	return kvi_h128_2(head, sizeof head, b, bytes);
-}

@@ -29,7 +29,7 @@ enum {
 	KVI_FRAME_ENCRYPTED = 14,
 	KVI_FRAME_STOREREF = 15,
 	KVI_FRAME_KEY = 16,
-	KVI_FRAME_PAD = 17, /* skipped; does not count */
+	KVI_FRAME_PAD = 17,  /* skipped; does not count */
 	KVI_FRAME_LIST = 18, /* entries of CHUNK frames; does not count */
 	KVI_FRAME_FORK = 19
 };
@@ -90,7 +90,5 @@ struct kvi_h128 kvi_frame_check(const uint8_t head[KVI_FRAME_HEAD_BYTES], uint64
                                 const uint8_t *padded, size_t padded_bytes);
 /* Zero padding and check behind the header and payload of a whole frame at an offset. */
 void kvi_frame_close(uint8_t *frame, uint64_t offset, uint32_t payload_bytes);
-/* hash := H128( hash || b ). */
-struct kvi_h128 kvi_h128_fold(struct kvi_h128 hash, const void *b, size_t bytes);
 
 #endif

@@ -237,6 +237,27 @@ kvarc_ret kvi_ahead_fetch(struct kvi_ahead *ahead, const kvarc_source *source,
 	return KVARC_OK;
 }
 
+bool kvi_ahead_join_list(const struct kvi_ahead *ahead, struct kvi_list *ranges)
+{
+	if (!ranges->n)
+		return true;
+	if (!kvi_array_reserve(ahead->alloc, &ranges->p, &ranges->cap, ranges->n,
+	                       2 * ranges->n + ahead->blocks.n, sizeof(kvarc_byte_range)))
+		return false;
+	ranges->n = kvi_ahead_join(ahead, ranges->p, ranges->n, ranges->cap);
+	return true;
+}
+
+kvarc_ret kvi_ahead_read(struct kvi_ahead *ahead, const kvarc_source *source,
+                         struct kvi_list *ranges, enum kvi_ahead_group group, kvarc_error *error)
+{
+	if (!ranges->n)
+		return KVARC_OK;
+	return kvi_ahead_join_list(ahead, ranges)
+	               ? kvi_ahead_fetch(ahead, source, ranges->p, ranges->n, group, error)
+	               : kvi_fail_alloc(error, ahead->alloc);
+}
+
 void kvi_ahead_drop(struct kvi_ahead *ahead, enum kvi_ahead_group group)
 {
 	struct kvi_ahead_block *b = ahead->blocks.p;

@@ -65,6 +65,12 @@ size_t kvi_ahead_join(const struct kvi_ahead *ahead, kvarc_byte_range *list, siz
 kvarc_ret kvi_ahead_fetch(struct kvi_ahead *ahead, const kvarc_source *source,
                           kvarc_byte_range *list, size_t n, enum kvi_ahead_group group,
                           kvarc_error *error);
+/* Joins the ranges of a list (kvarc_byte_range), which grows for that, and fetches them. An empty
+ * list reads nothing. Returns OK, MEM, MEMLIMIT, IO. */
+kvarc_ret kvi_ahead_read(struct kvi_ahead *ahead, const kvarc_source *source,
+                         struct kvi_list *ranges, enum kvi_ahead_group group, kvarc_error *error);
+/* As kvi_ahead_read, without reading. False: out of memory. */
+bool kvi_ahead_join_list(const struct kvi_ahead *ahead, struct kvi_list *ranges);
 /* Drops the blocks of a group. */
 void kvi_ahead_drop(struct kvi_ahead *ahead, enum kvi_ahead_group group);
 

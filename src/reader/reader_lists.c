@@ -219,18 +219,6 @@ static kvarc_ret read_list(kvarc_reader *r, struct kvi_chunk_list *list, kvarc_e
 	                              (unsigned long long)list->offset));
 }
 
-/* Reads ranges in one request, as far as memory allows. */
-static kvarc_ret read_ahead(kvarc_reader *r, struct kvi_list *ranges)
-{
-	if (!ranges->n)
-		return KVARC_OK;
-	if (!kvi_array_reserve(&r->alloc, &ranges->p, &ranges->cap, ranges->n,
-	                       2 * ranges->n + r->ahead.blocks.n, sizeof(kvarc_byte_range)))
-		return kvi_fail_alloc(r->error, &r->alloc);
-	const size_t n = kvi_ahead_join(&r->ahead, ranges->p, ranges->n, ranges->cap);
-	return kvi_ahead_fetch(&r->ahead, &r->in.source, ranges->p, n, KVI_AHEAD_OPENING, r->error);
-}
-
 /* Reads a LIST unless that was done. Any thread. */
 static kvarc_ret need_list(kvarc_reader *r, struct kvi_chunk_list *list, kvarc_error *error)
 {
@@ -282,7 +270,8 @@ static kvarc_ret need_lists(kvarc_reader *r, const bool *wanted)
 			ret = kvi_fail_alloc(r->error, &r->alloc);
 	}
 	if (!ret)
-		ret = read_ahead(r, &ranges);
+		ret = kvi_ahead_read(&r->ahead, &r->in.source, &ranges, KVI_AHEAD_OPENING,
+		                     r->error);
 	for (size_t i = 0; i < r->index.lists.n && !ret; i++)
 		if (!wanted || wanted[i])
 			ret = need_list(r, &l[i], r->error);

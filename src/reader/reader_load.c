@@ -340,14 +340,10 @@ static kvarc_ret add_range(kvarc_reader *r, struct kvi_list *ranges, uint64_t of
 /* Reads ranges in one request, as far as memory allows, and empties the list. */
 static kvarc_ret read_ranges(kvarc_reader *r, struct kvi_list *ranges)
 {
-	if (!ranges->n)
-		return KVARC_OK;
-	if (!kvi_array_reserve(&r->alloc, &ranges->p, &ranges->cap, ranges->n,
-	                       2 * ranges->n + r->ahead.blocks.n, sizeof(kvarc_byte_range)))
-		return kvi_fail_alloc(r->error, &r->alloc);
-	const size_t n = kvi_ahead_join(&r->ahead, ranges->p, ranges->n, ranges->cap);
+	kvarc_ret ret = kvi_ahead_read(&r->ahead, &r->in.source, ranges, KVI_AHEAD_OPENING,
+	                               r->error);
 	ranges->n = 0;
-	return kvi_ahead_fetch(&r->ahead, &r->in.source, ranges->p, n, KVI_AHEAD_OPENING, r->error);
+	return ret;
 }
 
 /* Whether load_other needs nothing of a frame of this type. */

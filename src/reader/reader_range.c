@@ -233,7 +233,6 @@ static kvarc_ret load_profile(kvarc_reader *r, struct kvi_predictor_ref *predict
 {
 	struct kvi_list list = { 0 };
 	struct frames f = { .r = r, .list = &list, .most = kvi_ahead_budget(&r->ahead) };
-	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0; i < predictor->parts.n && predictor->p.embedded && !predictor->looked;
 	     i++) {
 		const struct kvi_blob_ref *part = KVI_LIST(struct kvi_blob_ref, predictor->parts,
@@ -241,13 +240,8 @@ static kvarc_ret load_profile(kvarc_reader *r, struct kvi_predictor_ref *predict
 		if (!add_frame(&f, part->offset, part->bytes))
 			break;
 	}
-	kvarc_byte_range *p = list.p;
-	if (list.n && kvi_array_reserve(&r->alloc, &list.p, &list.cap, list.n,
-	                                2 * list.n + r->ahead.blocks.n, sizeof *p)) {
-		p = list.p;
-		size_t n = kvi_ahead_join(&r->ahead, p, list.n, list.cap);
-		ret = kvi_ahead_fetch(&r->ahead, &r->in.source, p, n, KVI_AHEAD_OPENING, r->error);
-	}
+	kvarc_ret ret = kvi_ahead_read(&r->ahead, &r->in.source, &list, KVI_AHEAD_OPENING,
+	                               r->error);
 	kvi_free(&r->alloc, list.p);
 	if (!ret)
 		(void)kvi_reader_load_predictor(r, predictor, NULL); /* chunks report a failure */
@@ -336,27 +330,12 @@ static kvarc_ret add_segments(struct frames *frames, struct ahead *ahead)
 	return ret;
 }
 
-/* Makes a list ascend and its ranges large. False: out of memory. */
-static bool join(kvarc_reader *r, struct kvi_list *list)
-{
-	if (!list->n)
-		return true;
-	if (!kvi_array_reserve(&r->alloc, &list->p, &list->cap, list->n,
-	                       2 * list->n + r->ahead.blocks.n, sizeof(kvarc_byte_range)))
-		return false;
-	list->n = kvi_ahead_join(&r->ahead, list->p, list->n, list->cap);
-	return true;
-}
-
 static kvarc_ret fetch(kvarc_reader *r, struct frames *frames)
 {
-	kvarc_ret ret = frames->failed || !join(r, frames->list)
-	                        ? kvi_fail_alloc(r->error, &r->alloc)
-	                        : KVARC_OK;
-	if (ret == KVARC_OK && frames->list->n)
-		ret = kvi_ahead_fetch(&r->ahead, &r->in.source, frames->list->p, frames->list->n,
-		                      r->batch % 2 ? KVI_AHEAD_ODD : KVI_AHEAD_EVEN, r->error);
-	return ret;
+	return frames->failed
+	               ? kvi_fail_alloc(r->error, &r->alloc)
+	               : kvi_ahead_read(&r->ahead, &r->in.source, frames->list,
+	                                r->batch % 2 ? KVI_AHEAD_ODD : KVI_AHEAD_EVEN, r->error);
 }
 
 /*
@@ -482,7 +461,7 @@ kvarc_ret kvarc_reader_plan(kvarc_reader *r, const kvarc_range *range, const kva
 	c = (struct ahead){ .range = &g };
 	if (ret == KVARC_OK && g.t0 < g.t_end)
 		ret = add_segments(&f, &c);
-	if (ret == KVARC_OK && (f.failed || !join(r, &r->plan)))
+	if (ret == KVARC_OK && (f.failed || !kvi_ahead_join_list(&r->ahead, &r->plan)))
 		ret = kvi_fail_alloc(r->error, &r->alloc);
 	if (ret)
 		return kvi_reader_set_error(r, ret);
