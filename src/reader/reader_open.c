@@ -116,7 +116,8 @@ static kvarc_ret open_check(const kvarc_source *source, const kvarc_reader_optio
  * last COMMIT, in one or two requests. They stay. */
 static kvarc_ret read_ends(kvarc_reader *r)
 {
-	enum { SHARE = 4, CAPACITY = 4 };
+	enum { SHARE = 4 };
+	struct kvi_list ends = { 0 };
 	if (!kvi_input_seekable(&r->in) || r->in.source.memory)
 		return KVARC_OK;
 	if (!kvi_ahead_open(&r->ahead, &r->alloc, r->options.request_cost))
@@ -124,11 +125,20 @@ static kvarc_ret read_ends(kvarc_reader *r)
 	r->in.ahead = &r->ahead;
 	const uint64_t size = r->in.source.size, first = r->ahead.cost / SHARE;
 	const uint64_t last = size < r->ahead.cost ? size : r->ahead.cost;
-	kvarc_byte_range list[CAPACITY] = { { .bytes = size < first ? size : first },
-		                            { .offset = size - last, .bytes = last } };
-	return kvi_ahead_fetch(&r->ahead, &r->in.source, list,
-	                       kvi_ahead_join(&r->ahead, list, 2, CAPACITY), KVI_AHEAD_KEPT,
-	                       r->error);
+	const kvarc_byte_range two[] = { { .bytes = size < first ? size : first },
+		                         { .offset = size - last, .bytes = last } };
+	kvarc_ret ret = KVARC_OK;
+	for (int i = 0; i < 2 && !ret; i++) {
+		kvarc_byte_range *x = kvi_list_add(&ends, &r->alloc, sizeof *x);
+		if (x)
+			*x = two[i];
+		else
+			ret = kvi_fail_alloc(r->error, &r->alloc);
+	}
+	if (!ret)
+		ret = kvi_ahead_read(&r->ahead, &r->in.source, &ends, KVI_AHEAD_KEPT, r->error);
+	kvi_free(&r->alloc, ends.p);
+	return ret;
 }
 
 /* Frames of an encrypted file are opened from here on. */
