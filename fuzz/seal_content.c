@@ -3,6 +3,7 @@
 #include "seal_content.h"
 
 #include "format/chain_value.h"
+#include "format/chunk_header.h"
 #include "format/fork.h"
 #include "format/frame.h"
 #include "format/frame_index.h"
@@ -33,6 +34,7 @@ struct fuzz_contents {
 	size_t n_frames, behind; /* behind: the first one behind the last INDEX */
 	size_t unlisted;         /* the first one behind the last INDEX or LIST */
 	struct kvi_index_entry index;
+	uint64_t codecs;              /* kvi_codec_bit of the chunks */
 	struct kvi_index_entry *last; /* the frame that was taken last; NULL: a FOOTER */
 };
 
@@ -227,8 +229,10 @@ static bool repair_index(struct fuzz_contents *c, const uint8_t *content, size_t
 	struct kvi_index_reader r;
 	if (!kvi_index_begin(&r, content, bytes))
 		return false;
-	const bool all = !r.previous;
-	kvi_index_put_head(out, all ? 0 : c->index.offset, all ? 0 : c->index.bytes, r.left);
+	const bool all = !r.head.follows;
+	const struct kvi_index_head head = { all ? 0 : c->index.offset, all ? 0 : c->index.bytes,
+		                             c->codecs };
+	kvi_index_put_head(out, &head, r.left);
 	return repair_entries(c, &r, all ? 0 : c->behind, out);
 }
 
@@ -273,11 +277,14 @@ bool fuzz_contents_repair(struct fuzz_contents *c, unsigned type, uint64_t offse
 	const uint8_t *content;
 	uint8_t *owned = NULL;
 	bool other = false;
+	struct kvi_chunk_header chunk;
 	if (type != KVI_FRAME_INDEX)
 		list_frame(c, type, offset, sequence);
 	out->n = 0;
 	if (type == KVI_FRAME_FORK)
 		pass_fork(c, payload, bytes);
+	if (type == KVI_FRAME_CHUNK && kvi_chunk_header_parse(&chunk, payload, bytes))
+		c->codecs |= kvi_codec_bit(chunk.codec);
 	kvi_put8(out, 0); /* method 0 */
 	if ((type == KVI_FRAME_GEOMETRY || type == KVI_FRAME_IDENTITY ||
 	     type == KVI_FRAME_SEGMENT || type == KVI_FRAME_INDEX || type == KVI_FRAME_LIST ||

@@ -80,7 +80,10 @@ typedef struct kvarc_info {
 	uint64_t
 		stored_tokens; /* whose ids, positions and elements lie in a store, of all tracks */
 	uint64_t encrypted;    /* 1: its frames are encrypted */
-	uint64_t reserved[5];
+	/* bit c: the file has chunks of codec c, or had before they were rewound; 63: of one above
+	 * 62 (spec 9.2). 0 in salvage: not known */
+	uint64_t codecs;
+	uint64_t reserved[4];
 } kvarc_info;
 
 /* One chunk as kvarc_reader_chunk returns it. */

@@ -497,6 +497,7 @@ class Archive:
         # 7. "a reader MUST compare raw_check before it releases a byte"
         if codec != 3:
             demand(cut.raw_check(raw, n) == raw_check, "raw_check of a CHUNK")
+        f.codec = codec
         self.chunks.append(Record(
             tensor=tensor, first=first, heads=heads, t0=t0, n=n, codec=codec,
             sequence=f.sequence, offset=f.offset, raw=raw, params=params,
@@ -568,13 +569,16 @@ class Archive:
     def on_index(self, f):
         # 9.2
         cursor = Cursor(f.content)
-        offset, size = cursor.u64(), cursor.u32()
+        offset, size, codecs = cursor.u64(), cursor.u32(), cursor.u64()
         behind = -1
         if offset or size:
             named = [g for g in self.frames if g.type == INDEX
                      and (g.offset, g.end - g.offset) == (offset, size)]
             demand(named, "the INDEX that an INDEX follows")
             behind = named[0].sequence
+        demand(codecs == sum(1 << c for c in {
+            min(g.codec, 63) for g in self.frames if g.type == CHUNK}),
+               "the codecs of an INDEX")
         self.entries(cursor, [
             g for g in self.frames if g.sequence > behind
             and g.type not in (INDEX, FOOTER)

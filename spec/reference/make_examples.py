@@ -176,6 +176,7 @@ def index(d):
     d.field(1, "packed: method 0")
     d.field(8, "offset of the INDEX that it follows: none", "Q")
     d.field(4, "bytes of that frame", "I")
+    d.field(8, "codecs of the chunks: bit 5", "Q", hexadecimal)
     for i in range(d.varint("n")):
         kind = d.field(1, "type", "B",
                        lambda k: "%d, %s" % (k, kvarc_ref.TYPES[k][0]))

@@ -206,17 +206,21 @@ vector("index-previous-itself", "an INDEX that is its own previous one")(
     lambda: bytes(base({("INDEX", 0): poke(0, struct.pack("<QI", *[
         (at, end - at) for name, at, end in base().frames
         if name == "INDEX"][0]))}).out))
-edit("index-type", "another type in the first entry", "INDEX", poke(13, 2))
+edit("index-type", "another type in the first entry", "INDEX", poke(21, 2))
 edit("index-offset", "another offset in the first entry", "INDEX",
-     poke(14, 16))
+     poke(22, 16))
 edit("index-bytes", "another size in the first entry", "INDEX",
-     lambda c: poke(16, c[16] + 1)(c))
+     lambda c: poke(24, c[24] + 1)(c))
+edit("index-codecs", "a codec less, of the only chunk", "INDEX",
+     poke(12, bytes(8)))
+edit("index-codecs-more", "a codec more, which no chunk has", "INDEX",
+     lambda c: poke(12, c[12] ^ 2)(c))
 edit("index-previous-bytes", "a size of a previous INDEX, and none", "INDEX",
      poke(8, 64))
 edit("index-chunk", "another tensor in the entry of the last CHUNK", "INDEX",
      lambda c: poke(-10, 0)(c))
 edit("index-missing", "the entry of the COMMIT is missing", "INDEX",
-     lambda c: poke(12, c[12] - 1)(c)[:-5])
+     lambda c: poke(20, c[20] - 1)(c)[:-5])
 edit("index-checkpoint", "a checkpoint that is none", "INDEX", poke(-1, 1))
 edit("footer-index", "the offset of the INDEX", "FOOTER",
      lambda c: poke(0, c[0] ^ 16)(c))

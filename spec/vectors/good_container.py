@@ -301,7 +301,7 @@ def _():
     w = one_tensor(I8, 1, 2)
     for part in range(3):
         w.segment(0, 2)
-        w.chunk(0, [part, 2, 3, 4])
+        w.chunk(0, [part, 2, 3, 4], codec=part & 1)
         w.commit()
         w.index(method=part & 1)
     w.index()
@@ -309,10 +309,10 @@ def _():
     return w
 
 
-def listed_segments(w, n):
+def listed_segments(w, n, codec=0):
     for part in range(n):
         w.segment(0, 2)
-        w.chunk(0, [part, 2, 3, 4])
+        w.chunk(0, [part, 2, 3, 4], codec=codec)
         w.commit((w.sequence, 0, "turn"))
 
 
@@ -322,7 +322,7 @@ def _():
     w = one_tensor(I8, 1, 2)
     listed_segments(w, 2)
     w.list()
-    listed_segments(w, 1)
+    listed_segments(w, 1, codec=1)
     w.list(method=1)
     listed_segments(w, 1)
     w.close()

@@ -121,6 +121,7 @@ class Writer:
         self.states = {}            # what is expected as of checkpoints
         self.geometry_parts = ([], [], [])
         self.state, self.identity_pairs = [], {}
+        self.codecs = 0             # of chunks, a bit each
         self.entered = 0            # segments so far
         self.set_closed = False     # a checkpoint came
         self.chains = False         # what segments have by default
@@ -357,6 +358,7 @@ class Writer:
                            about.stream_size, n, t0, check,
                            about.section_bytes, 0)
         self.digest(tensor_number, first, heads, t0, n, raw)
+        self.codecs |= 1 << min(codec, 63)
         return self.frame(
             "CHUNK", head + payload, decoded=len(raw),
             entry=varint(tensor_number) + varint(first) + varint(heads)
@@ -426,8 +428,8 @@ class Writer:
         listed = [e for _, _, part in old[1:] for e in part] + self.pending \
             if follows else [e for _, _, part in self.indexes
                              for e in part] + self.pending
-        content = struct.pack("<QI", before[0], before[1] - before[0]) \
-            + self.entries_of(listed)
+        content = struct.pack("<QIQ", before[0], before[1] - before[0],
+                              self.codecs) + self.entries_of(listed)
         part, self.pending = self.pending, []
         sequence = self.frame("INDEX", content, method=method)
         self.indexes.append(self.frames[-1][1:] + (part,))

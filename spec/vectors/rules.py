@@ -138,6 +138,7 @@ RULES = {
         "bad-list-empty",
         "bad-list-twice bad-list-unlisted bad-list-number bad-index-missing "
         "good-lists good-lists-follow good-lists-tracks good-indexes",
+        "bad-index-codecs bad-index-codecs-more good-indexes good-lists",
     ],
     "9.3": ["bad-index-previous bad-index-previous-itself good-indexes"],
     "9.4": [

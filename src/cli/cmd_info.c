@@ -90,6 +90,19 @@ static void report_items(struct report *report, kvarc_reader *r)
 	report_end_array(report);
 }
 
+/* "grid+raw": names of the codecs whose bits are set (kvarc_info), as cmd_list has them. */
+static const char *codec_names(uint64_t codecs, char *out, size_t size)
+{
+	size_t n = 0;
+
+	out[0] = 0;
+	for (unsigned i = 0; i < 64 && n < size; i++)
+		if (codecs >> i & 1)
+			n += (size_t)snprintf(out + n, size - n, "%s%s", n ? "+" : "",
+			                      library_codec_name(i));
+	return out;
+}
+
 static void print_identity(kvarc_reader *r)
 {
 	const char *key, *value;
@@ -107,7 +120,7 @@ static void report(bool json, const char *file, const struct shape *shape, kvarc
                    const struct chain *chain)
 {
 	struct report x;
-	char id[33];
+	char id[33], codecs[512];
 
 	report_start(&x, json);
 	describe_archive(&x, file, shape, r);
@@ -115,10 +128,12 @@ static void report(bool json, const char *file, const struct shape *shape, kvarc
 	report_bool(&x, "encrypted", shape->info.encrypted);
 	report_string(&x, ".encrypted", shape->info.encrypted ? "XChaCha20-Poly1305" : NULL);
 	report_u64(&x, "segments", shape->info.segments);
+	report_string(&x, "codecs", codec_names(shape->info.codecs, codecs, sizeof(codecs)));
 	report_string(&x, "token_chain", chain->present ? chain->text : NULL);
 	report_string(&x, ".token_chain", chain->text);
 	report_u64(&x, ".frames", shape->info.frames);
-	report_print(&x, "[  encryption  {.encrypted}\n]"
+	report_print(&x, "[  codecs      {codecs}\n]"
+	                 "[  encryption  {.encrypted}\n]"
 	                 "  file id     {file_id}\n"
 	                 "  checks      xxh3-128 of each of {.frames:C} frames and its offset, "
 	                 "its low half of each chunk's bytes\n"

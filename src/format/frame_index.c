@@ -68,10 +68,11 @@ void kvi_index_put(struct kvi_out *out, struct kvi_index_delta *delta,
 	}
 }
 
-void kvi_index_put_head(struct kvi_out *out, uint64_t previous, uint32_t bytes, uint64_t n)
+void kvi_index_put_head(struct kvi_out *out, const struct kvi_index_head *head, uint64_t n)
 {
-	kvi_put64(out, previous);
-	kvi_put32(out, bytes);
+	kvi_put64(out, head->follows);
+	kvi_put32(out, head->follows_bytes);
+	kvi_put64(out, head->codecs);
 	kvi_put_varint(out, n);
 }
 
@@ -81,11 +82,13 @@ enum { ENTRY_BYTES = 4 };
 bool kvi_index_begin(struct kvi_index_reader *r, const uint8_t *content, size_t bytes)
 {
 	*r = (struct kvi_index_reader){ .in = kvi_in_make(content, bytes) };
-	r->previous = kvi_get64(&r->in);
-	r->previous_bytes = kvi_get32(&r->in);
+	struct kvi_index_head *head = &r->head;
+	head->follows = kvi_get64(&r->in);
+	head->follows_bytes = kvi_get32(&r->in);
+	head->codecs = kvi_get64(&r->in);
 	r->left = kvi_get_varint(&r->in, bytes / ENTRY_BYTES);
-	return !r->in.bad && r->previous % KVI_FRAME_ALIGN == 0 &&
-	       r->previous_bytes % KVI_FRAME_ALIGN == 0 && !r->previous == !r->previous_bytes;
+	return !r->in.bad && head->follows % KVI_FRAME_ALIGN == 0 &&
+	       head->follows_bytes % KVI_FRAME_ALIGN == 0 && !head->follows == !head->follows_bytes;
 }
 
 bool kvi_list_begin(struct kvi_index_reader *r, const uint8_t *content, size_t bytes)

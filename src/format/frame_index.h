@@ -17,7 +17,7 @@ enum { KVI_INDEX_ENTRIES = 65536, KVI_LIST_ENTRIES = 16384 };
 /* The entry of a frame in an INDEX or LIST. Comments name the frame types that a member is for. */
 struct kvi_index_entry {
 	uint8_t type;    /* frame type; 0 for types above 255 */
-	uint8_t codec;   /* PARAMS */
+	uint8_t codec;   /* PARAMS; CHUNK: not in the content */
 	uint32_t tensor; /* CHUNK, PARAMS; SEGMENT, STOREREF, FORK: track */
 	uint32_t n;      /* SEGMENT; STOREREF: of all its segments; LIST: its entries */
 	uint32_t bytes;  /* the whole frame */
@@ -45,7 +45,7 @@ struct kvi_pending_entries {
 	struct kvi_out entries;
 	struct kvi_index_delta delta;
 	uint64_t n;
-	uint64_t chunks;   /* entries of CHUNK frames among them that a LIST may take */
+	uint64_t chunks; /* entries of CHUNK frames among them that a LIST may take */
 	/* The first ones, which the last INDEX has, too, and offset and size of the INDEX that it
 	 * follows; 0: none. */
 	uint64_t restated, follows;
@@ -65,17 +65,26 @@ bool kvi_pending_drop_restated(struct kvi_pending_entries *entries);
 /* Forgets all entries. */
 void kvi_pending_clear(struct kvi_pending_entries *entries);
 
-/* Appends what an INDEX has before its n entries; previous, bytes: offset and size of the INDEX
- * frame before, 0: none. */
-void kvi_index_put_head(struct kvi_out *out, uint64_t previous, uint32_t bytes, uint64_t n);
+/* Fields of an INDEX before its entries. */
+struct kvi_index_head {
+	uint64_t follows;       /* offset of the INDEX frame that it follows, 0: none */
+	uint32_t follows_bytes; /* its size */
+	uint64_t codecs;        /* kvi_codec_bit of all CHUNK frames before it in the file */
+};
+/* Appends the fields that an INDEX of n entries begins with. */
+void kvi_index_put_head(struct kvi_out *out, const struct kvi_index_head *head, uint64_t n);
+/* The bit of a chunk's codec; those above 62 share one. */
+static inline uint64_t kvi_codec_bit(uint8_t codec)
+{
+	return UINT64_C(1) << (codec < 63 ? codec : 63);
+}
 
 /* Walks a content. */
 struct kvi_index_reader {
 	struct kvi_in in;
 	struct kvi_index_delta d;
-	uint64_t previous;       /* offset of the INDEX frame before, 0: none */
-	uint32_t previous_bytes; /* its size */
-	bool chunks;             /* LIST: all entries are of CHUNK frames */
+	struct kvi_index_head head; /* LIST: zeros */
+	bool chunks;                /* LIST: all entries are of CHUNK frames */
 	uint64_t left;
 };
 

@@ -366,14 +366,15 @@ static bool behind(const struct kvi_walk_listing *listing, const struct kvi_inde
                    struct kvi_walk_entries *entries)
 {
 	*entries = listing->all;
-	if (!index->previous)
+	if (!index->head.follows)
 		return true;
 	const size_t i = kvi_list_search(&listing->passed, sizeof(struct kvi_walk_index),
-	                                 offsetof(struct kvi_walk_index, offset), index->previous);
+	                                 offsetof(struct kvi_walk_index, offset),
+	                                 index->head.follows);
 	if (i == listing->passed.n)
 		return false;
 	const struct kvi_walk_index *x = KVI_LIST(struct kvi_walk_index, listing->passed, i);
-	if (x->offset != index->previous || x->bytes != index->previous_bytes)
+	if (x->offset != index->head.follows || x->bytes != index->head.follows_bytes)
 		return false;
 	*entries = without(listing->all, &x->before);
 	return true;
@@ -390,6 +391,9 @@ static kvarc_ret on_index(const struct kvi_walk_frame *current, struct kvi_walk_
 	if (!same(&listed, &due))
 		return kvi_frame_bad(&current->frame, error,
 		                     "it does not list the frames before it");
+	if (r.head.codecs != listing->codecs)
+		return kvi_frame_bad(&current->frame, error,
+		                     "it does not name the codecs of the chunks before it");
 	struct kvi_walk_index *x = kvi_list_add(&listing->passed, alloc, sizeof *x);
 	if (!x)
 		return kvi_fail_alloc(error, alloc);
@@ -519,6 +523,7 @@ static void list_chunk(struct kvi_walk *w)
 		l->whole = w->current.chunk.head == 0 &&
 		           w->current.order_index == w->order->first[w->segment.track];
 	list(&l->chunks, &w->current.entry);
+	l->codecs |= kvi_codec_bit(w->current.chunk.codec);
 }
 
 kvarc_ret kvi_walk_next(struct kvi_walk *w, kvarc_error *error)

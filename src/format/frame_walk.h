@@ -71,6 +71,7 @@ struct kvi_walk_listing {
 	struct kvi_walk_entries all;    /* in the file, but for CHUNK frames in a LIST */
 	struct kvi_walk_entries chunks; /* CHUNK frames since the last INDEX or LIST */
 	bool whole;                     /* the first of these is the first of its segment */
+	uint64_t codecs;                /* kvi_codec_bit of all CHUNK frames */
 };
 
 /* A pass over the frames of a file in order, with all checks that follow from the order. */

@@ -429,7 +429,7 @@ static kvarc_ret read_index(kvarc_reader *r, uint64_t offset, struct kvi_buffer 
 	*sequence = f.head.sequence;
 	if (!kvi_index_begin(ir, content, f.head.decoded_bytes))
 		return KVARC_DATA;
-	return kvi_frame_spend_entries(&f, ir->previous, &r->meta.decode_left, r->error);
+	return kvi_frame_spend_entries(&f, ir->head.follows, &r->meta.decode_left, r->error);
 }
 
 /* Reads the frames that the INDEX frames name and do not describe in one request. */
@@ -552,7 +552,7 @@ static kvarc_ret load_index(kvarc_reader *r)
 	if (!ret)
 		ret = add_range(r, &ranges, foot.commit, foot.commit_bytes);
 	bytes = ret ? 0 : foot.index_bytes;
-	for (uint64_t at = ret ? 0 : foot.index; at && ret == KVARC_OK; at = ir.previous) {
+	for (uint64_t at = ret ? 0 : foot.index; at && ret == KVARC_OK; at = ir.head.follows) {
 		uint64_t *o = at < end ? kvi_list_add(&offsets, &r->alloc, sizeof *o) : NULL;
 		if (!o) {
 			ret = at < end ? kvi_fail_alloc(r->error, &r->alloc) : KVARC_DATA;
@@ -564,7 +564,8 @@ static kvarc_ret load_index(kvarc_reader *r)
 			ret = read_ranges(r, &ranges);
 		if (ret == KVARC_OK)
 			ret = read_index(r, at, &buf, &owned, &ir, &sequence);
-		bytes = ir.previous_bytes;
+		r->totals.codecs |= ret ? 0 : ir.head.codecs;
+		bytes = ir.head.follows_bytes;
 	}
 	if (ret == KVARC_OK)
 		ret = read_named(r, &offsets, &buf, &owned);
@@ -616,6 +617,7 @@ static kvarc_ret load(kvarc_reader *r, struct kvi_walk *w)
 		forget(r);
 		r->meta.decode_left = r->alloc.limit;
 		ret = scan_all(r, w);
+		r->totals.codecs = w->listing.codecs;
 	} else {
 		r->state = KVARC_STATE_CLOSED;
 		r->by_index = ret == KVARC_OK;

@@ -299,6 +299,7 @@ kvarc_ret kvarc_reader_get_info(const kvarc_reader *r, kvarc_info *info)
 		              .state = r->state,
 		              .n_items = kvi_reader_n_items(r),
 		              .stored_tokens = r->totals.stored_tokens,
+		              .codecs = r->totals.codecs,
 		              .fallbacks = kvi_reader_fallbacks(r) };
 	memcpy(info->file_id, r->sb.file_id, sizeof info->file_id);
 	info->dropped_tokens = dropped_tokens(r);

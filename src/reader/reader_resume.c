@@ -61,8 +61,8 @@ static kvarc_ret restate(kvarc_reader *r, struct kvi_resume *to)
 			ret = KVARC_DATA;
 		to->pending.chunks = 0;
 		to->pending.restated = to->pending.n;
-		to->pending.follows = ir.previous;
-		to->pending.follows_bytes = ir.previous_bytes;
+		to->pending.follows = ir.head.follows;
+		to->pending.follows_bytes = ir.head.follows_bytes;
 	}
 	kvi_free(&r->alloc, owned);
 	kvi_free(&r->alloc, buf.p);
@@ -137,6 +137,7 @@ static kvarc_ret walk(kvarc_reader *r, struct kvi_walk *w, struct kvi_resume *to
 	} while (!ret && w->offset < end);
 	to->offset = w->offset;
 	to->sequence = w->sequence;
+	to->codecs = w->listing.codecs;
 	const struct kvi_walk_index *last = kvi_walk_last_index(w);
 	to->last_index = last ? last->offset : 0;
 	to->last_index_bytes = last ? last->bytes : 0;
@@ -238,6 +239,7 @@ kvarc_ret kvi_reader_resume(kvarc_reader *r, bool lenient, struct kvi_resume *to
 		                   .sync = r->in.sync,
 		                   .file_bytes = r->in.source.size,
 		                   .n_segments = r->index.segments.n,
+		                   .codecs = r->totals.codecs,
 		                   .closed = r->state == KVARC_STATE_CLOSED };
 	if (l->n)
 		to->checkpoint = KVI_LIST(struct kvi_checkpoint_ref, *l, l->n - 1)->number;

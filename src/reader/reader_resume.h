@@ -21,6 +21,7 @@ struct kvi_resume {
 	uint64_t last_index, last_commit;
 	uint32_t last_index_bytes, last_commit_bytes; /* sizes of these frames */
 	struct kvi_pending_entries pending;           /* for the next INDEX */
+	uint64_t codecs;                              /* kvi_codec_bit of its chunks */
 	/* The archive up to there; what is pointed to belongs to the reader, until it is closed. */
 	const struct kvi_superblock *superblock;
 	const struct kvi_identity *identity;

@@ -300,8 +300,10 @@ static kvarc_ret take_frames(kvarc_reader *r, bool decode, kvarc_deliver deliver
 		if (ret)
 			break;
 		uint16_t type = r->seq.walk.current.frame.head.type;
-		if (type == KVI_FRAME_CHUNK && !kvi_input_seekable(&r->in))
+		if (type == KVI_FRAME_CHUNK && !kvi_input_seekable(&r->in)) {
 			r->totals.chunks++;
+			r->totals.codecs = r->seq.walk.listing.codecs;
+		}
 		if (type == KVI_FRAME_CHUNK && decode)
 			ret = take_chunk(r, deliver, opaque);
 		else

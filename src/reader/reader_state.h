@@ -18,6 +18,7 @@ enum { KVI_STORED_COPIES = 16 };
 /* Counts of the archive; on a pipe: so far. */
 struct kvi_reader_totals {
 	uint64_t frames, dropped, raw_bytes, elements, chunks, segments, stored_tokens;
+	uint64_t codecs;                        /* kvi_codec_bit of chunks; in salvage 0 */
 	uint64_t progress_done, progress_total; /* bytes of decoded elements */
 };
 

@@ -343,9 +343,12 @@ static kvarc_ret emit_index(struct kvi_writer_output *output)
 	if (!restates && pending->restated && !kvi_pending_drop_restated(pending))
 		return kvi_fail_alloc(output->error, output->alloc);
 	out->n = 0;
-	kvi_index_put_head(out, restates ? pending->follows : output->index.last,
-	                   restates ? pending->follows_bytes : output->index.last_bytes,
-	                   pending->n);
+	const struct kvi_index_head head = {
+		restates ? pending->follows : output->index.last,
+		restates ? pending->follows_bytes : output->index.last_bytes,
+		output->index.codecs,
+	};
+	kvi_index_put_head(out, &head, pending->n);
 	kvi_put_bytes(out, pending->entries.p, pending->entries.n);
 	if (out->failed)
 		return kvi_fail_alloc(output->error, output->alloc);
@@ -449,6 +452,8 @@ kvarc_ret kvi_writer_emit(struct kvi_writer_output *output, uint16_t type, uint8
 		entry->offset = output->offset;
 		entry->sequence = output->sequence;
 		entry->bytes = (uint32_t)bytes;
+		if (type == KVI_FRAME_CHUNK)
+			output->index.codecs |= kvi_codec_bit(entry->codec);
 		if (!kvi_pending_add(&output->index.pending, entry))
 			return kvi_fail_alloc(output->error, output->alloc);
 		if (kvi_frame_counts(type))
@@ -741,6 +746,7 @@ static kvarc_ret take_end(struct kvi_writer_output *output, const struct kvi_res
 	output->stats.file_bytes = end->offset;
 	output->index.last = end->last_index;
 	output->index.last_bytes = end->last_index_bytes;
+	output->index.codecs = end->codecs;
 	output->index.last_commit = end->last_commit;
 	output->index.last_commit_bytes = end->last_commit_bytes;
 	output->checkpoint = end->checkpoint;

@@ -745,7 +745,8 @@ static kvarc_ret write_chunk(struct kvi_encode_job *job)
 		                         .head = h.head,
 		                         .heads = h.heads,
 		                         .segment = h.segment,
-		                         .params = h.params };
+		                         .params = h.params,
+		                         .codec = h.codec };
 	struct kvi_repeat seen = { .hash = job->raw_hash,
 		                   .bytes = job->raw_bytes,
 		                   .sequence = w->out.sequence,
@@ -1185,7 +1186,8 @@ kvarc_ret kvi_writer_copy_chunk(kvarc_writer *w, const struct kvi_chunk_header *
 		                         .head = h.head,
 		                         .heads = h.heads,
 		                         .segment = h.segment,
-		                         .params = h.params };
+		                         .params = h.params,
+		                         .codec = h.codec };
 	out->n = 0;
 	if (!kvi_out_reserve(out, (size_t)kvi_frame_bytes((uint32_t)all)))
 		return kvi_fail_alloc(w->error, &w->alloc);

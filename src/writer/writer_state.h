@@ -84,6 +84,7 @@ struct kvi_writer_index {
 	struct kvi_pending_entries pending;
 	uint64_t last, last_commit; /* offsets of the last INDEX and COMMIT, 0: none */
 	uint32_t last_bytes, last_commit_bytes;
+	uint64_t codecs; /* kvi_codec_bit of all CHUNK frames of the file */
 	bool in_segment; /* no COMMIT has followed the last SEGMENT or STOREREF */
 };
 

@@ -150,6 +150,7 @@ kvarc_state append_check(struct memfile *f, const struct cache *c, const uint64_
 	kvarc_error e = { 0 };
 	kvarc_reader *r;
 	kvarc_info info;
+	kvarc_chunk_info chunk;
 	o.common.error = &e;
 	kvarc_ret ret = kvarc_reader_open(&r, &source, &o);
 	if (!ret)
@@ -157,6 +158,8 @@ kvarc_state append_check(struct memfile *f, const struct cache *c, const uint64_
 	if (ret)
 		fail_msg("%s: %s", kvarc_strerror(ret), e.text);
 	assert_int_equal(kvarc_reader_get_info(r, &info), KVARC_OK);
+	for (uint64_t i = 0; kvarc_reader_chunk(r, i, &chunk) == KVARC_OK; i++)
+		assert_true(info.codecs >> chunk.codec & 1);
 	for (uint32_t i = 0; i < c->g.n_tracks; i++) {
 		assert_int_equal(kvarc_reader_tokens(r, i), n[i]);
 		part.n[i] = n[i];

@@ -320,20 +320,22 @@ static void test_index(void **state)
 		{ .type = 0, .offset = 1ull << 40, .sequence = 1000 },
 	};
 	enum { N = sizeof list / sizeof list[0] };
+	const struct kvi_index_head head = { 64, 48, kvi_codec_bit(3) | kvi_codec_bit(200) };
 	struct kvi_index_delta d = { 0, 0 };
 	struct kvi_index_reader r;
 	struct kvi_index_entry e;
 	struct kvi_out out;
 	(void)state;
 	kvi_out_init(&out, &alloc);
-	kvi_index_put_head(&out, 64, 48, N);
+	kvi_index_put_head(&out, &head, N);
 	for (size_t i = 0; i < N; i++) {
 		list[i].bytes = (uint32_t)(48 + 16 * i);
 		kvi_index_put(&out, &d, &list[i]);
 	}
 	assert_true(kvi_index_begin(&r, out.p, out.n));
-	assert_int_equal(r.previous, 64);
-	assert_int_equal(r.previous_bytes, 48);
+	assert_int_equal(r.head.follows, 64);
+	assert_int_equal(r.head.follows_bytes, 48);
+	assert_true(r.head.codecs == (UINT64_C(1) << 63 | 8));
 	for (size_t i = 0; i < N; i++) {
 		assert_true(kvi_index_next(&r, &e));
 		assert_int_equal(e.type, list[i].type);
@@ -362,7 +364,7 @@ static void test_index(void **state)
 	out.p[8] = 47; /* no size of a frame */
 	assert_false(kvi_index_begin(&r, out.p, out.n));
 	out.p[8] = 48;
-	out.p[13] = KVI_FRAME_INDEX; /* never listed */
+	out.p[21] = KVI_FRAME_INDEX; /* never listed */
 	assert_true(kvi_index_begin(&r, out.p, out.n));
 	assert_false(kvi_index_next(&r, &e));
 	assert_false(kvi_index_end(&r));

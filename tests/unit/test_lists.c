@@ -185,7 +185,7 @@ static unsigned count_indexes(struct memfile *f)
 		assert_int_equal(kvi_frame_content(&packer, &frame, &content, &owned, NULL),
 		                 KVARC_OK);
 		assert_true(kvi_index_begin(&ir, content, frame.head.decoded_bytes));
-		at = ir.previous;
+		at = ir.head.follows;
 		kvi_free(&alloc, owned);
 	}
 	kvi_free(&alloc, buf.p);

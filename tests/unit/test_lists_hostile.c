@@ -215,7 +215,8 @@ static void chain_index(struct index_chain *c, uint64_t n, const struct kvi_out 
 	const uint64_t at = c->f->n;
 	kvi_out_init(&content, &c->alloc);
 	kvi_out_init(&payload, &c->alloc);
-	kvi_index_put_head(&content, c->footer.index, c->footer.index_bytes, n);
+	const struct kvi_index_head head = { c->footer.index, c->footer.index_bytes, 1 };
+	kvi_index_put_head(&content, &head, n);
 	kvi_put_bytes(&content, rest->p, rest->n);
 	assert_int_equal(kvi_pack(&c->packer, &payload, content.p, content.n), KVARC_OK);
 	assert_false(content.failed || payload.failed);
