@@ -150,8 +150,8 @@ static int get_ranges(void *opaque, const kvarc_byte_range *ranges, size_t n)
 static void pad(kvarc_writer *w, uint8_t *frame)
 {
 	struct kvi_index_entry entry = { 0 };
-	check(kvi_writer_emit(&w->out, KVI_FRAME_PAD, frame, PAD_BYTES, PAD_BYTES, &entry), "pad",
-	      w->error);
+	check(kvi_writer_emit(&w->out, KVI_FRAME_PAD, frame, PAD_BYTES, PAD_BYTES, NULL, &entry),
+	      "pad", w->error);
 }
 
 /* One segment has noise, the others constants. */

@@ -109,7 +109,7 @@ static void put_keys(struct seal *s)
 	uint8_t *p = reserve(s, (size_t)kvi_frame_bytes(KVI_KEY_PAYLOAD_BYTES));
 	kvi_frame_head_write(p, &h, kvi_load64(s->sync), s->n);
 	memcpy(p + HEAD, s->crypt->payloads[0], KVI_KEY_PAYLOAD_BYTES);
-	kvi_frame_close(p, s->n, KVI_KEY_PAYLOAD_BYTES);
+	kvi_frame_close(p, s->n, KVI_KEY_PAYLOAD_BYTES, kvi_frame_rest(p, KVI_KEY_PAYLOAD_BYTES));
 	s->n += (size_t)kvi_frame_bytes(KVI_KEY_PAYLOAD_BYTES);
 	s->sequence++;
 }
@@ -156,7 +156,7 @@ static void seal_frame(struct seal *s, const uint8_t *in, size_t n)
 		end_frame(s, type, s->n - begin);
 		return;
 	}
-	kvi_frame_close(p, s->n, (uint32_t)pay);
+	kvi_frame_close(p, s->n, (uint32_t)pay, kvi_frame_rest(p, (uint32_t)pay));
 	s->n += HEAD + padded + CHECK;
 	s->sequence++;
 	end_frame(s, type, s->n - begin);

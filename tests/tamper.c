@@ -214,7 +214,7 @@ static void reseal(const struct tamper_target *g, uint8_t *p, size_t at, uint64_
 		                    sequence == KVARC_UNKNOWN ? kvi_load64(p + at + 16)
 		                                              : sequence };
 	kvi_frame_head_write(p + at, &h, g->sync, at);
-	kvi_frame_close(p + at, at, h.payload_bytes);
+	kvi_frame_close(p + at, at, h.payload_bytes, kvi_frame_rest(p + at, h.payload_bytes));
 }
 
 struct tampered {

@@ -105,6 +105,15 @@ void kvi_coder_share(struct kvi_coder *coder, struct kvi_pool *pool);
 /* Memory of a coder for the elements that it encodes, until its next call; NULL: no memory. Other
  * threads do not touch it: it stays in the caches of one. */
 uint8_t *kvi_coder_elements(struct kvi_coder *coder, size_t bytes);
+/* Memory that was allocated with a coder's allocator. */
+struct kvi_coder_memory {
+	uint8_t *p;
+	size_t bytes;
+};
+/* Gives the caller the memory that a payload with free_around lies in, and the coder another piece
+ * in exchange, which may be {NULL, 0}. */
+void kvi_coder_exchange(struct kvi_coder *coder, const uint8_t *payload,
+                        struct kvi_coder_memory *memory);
 /* Frees the coder; NULL-safe. */
 void kvi_coder_close(struct kvi_coder *coder);
 

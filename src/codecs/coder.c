@@ -198,6 +198,22 @@ void *kvi_scratch(struct kvi_coder *coder, enum kvi_scratch which, size_t bytes)
 	return coder->scratch[which].p;
 }
 
+void kvi_coder_exchange(struct kvi_coder *coder, const uint8_t *payload,
+                        struct kvi_coder_memory *memory)
+{
+	const struct kvi_coder_memory given = *memory;
+	for (unsigned i = 0; i < KVI_N_SCRATCH; i++) {
+		uint8_t *p = coder->scratch[i].p;
+		const size_t bytes = coder->scratch[i].bytes;
+		if (!p || payload < p || payload >= p + bytes)
+			continue;
+		*memory = (struct kvi_coder_memory){ p, bytes };
+		coder->scratch[i].p = given.p;
+		coder->scratch[i].bytes = given.bytes;
+		return;
+	}
+}
+
 uint8_t *kvi_coder_elements(struct kvi_coder *coder, size_t bytes)
 {
 	return kvi_scratch(coder, KVI_SCRATCH_RAW, bytes);

@@ -423,7 +423,8 @@ static kvarc_ret make_row(struct repairing *repairing, const struct repair_group
 		memcpy(frame + KVI_FRAME_HEAD_BYTES + table + at, memory, n);
 	}
 	kvi_free(&repairing->alloc, memory);
-	kvi_frame_close(frame, offset, any->payload_bytes);
+	kvi_frame_close(frame, offset, any->payload_bytes,
+	                kvi_frame_rest(frame, any->payload_bytes));
 	return ret;
 }
 
@@ -619,7 +620,8 @@ static kvarc_ret empty_row(struct repairing *repairing, struct kvi_frame *f, uin
 	if (!frame)
 		return kvi_fail_alloc(repairing->error, &repairing->alloc);
 	kvi_frame_head_write(frame, &f->head, sync, f->offset);
-	kvi_frame_close(frame, f->offset, f->head.payload_bytes);
+	kvi_frame_close(frame, f->offset, f->head.payload_bytes,
+	                kvi_frame_rest(frame, f->head.payload_bytes));
 	repairing->report->emptied_rows++;
 	return view_patch(&repairing->view, f->offset, f->bytes, frame);
 }

@@ -413,5 +413,5 @@ void kvi_crypt_seal(const struct kvi_crypt *crypt, uint8_t *out, const struct kv
 	frame_ad(ad, crypt, out, offset, p);
 	kvi_aead_seal(p + KVI_CRYPT_HEAD_BYTES, payload, head->payload_bytes, ad, sizeof ad, p + 8,
 	              crypt->file_key);
-	kvi_frame_close(out, offset, outer.payload_bytes);
+	kvi_frame_close(out, offset, outer.payload_bytes, kvi_frame_rest(out, outer.payload_bytes));
 }

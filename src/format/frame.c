@@ -97,26 +97,51 @@ kvarc_ret kvi_frame_head_check(const struct kvi_frame_head *head)
 	return critical ? KVARC_OPTIONS : KVARC_OK;
 }
 
-struct kvi_h128 kvi_frame_check(const uint8_t head[KVI_FRAME_HEAD_BYTES], uint64_t offset,
-                                const uint8_t *padded, size_t padded_bytes)
+static size_t front_bytes(size_t padded_bytes)
+{
+	return padded_bytes < KVI_FRAME_FRONT_BYTES ? padded_bytes : KVI_FRAME_FRONT_BYTES;
+}
+
+static struct kvi_h128 hash_rest(const uint8_t *padded, size_t padded_bytes)
+{
+	const size_t front = front_bytes(padded_bytes);
+	return kvi_h128(padded + front, padded_bytes - front);
+}
+
+/* The check of a frame; rest: hash of what is behind its first `front` bytes. */
+static struct kvi_h128 check_of(const uint8_t head[KVI_FRAME_HEAD_BYTES], uint64_t offset,
+                                const uint8_t *padded, size_t front, struct kvi_h128 rest)
 {
 	enum { OFFSET_BYTES = 8, HASH_BYTES = 16 };
-	const size_t front = padded_bytes < KVI_FRAME_FRONT_BYTES ? padded_bytes
-	                                                          : KVI_FRAME_FRONT_BYTES;
 	uint8_t b[KVI_FRAME_HEAD_BYTES + OFFSET_BYTES + KVI_FRAME_FRONT_BYTES + HASH_BYTES];
 	uint8_t *p = b + KVI_FRAME_HEAD_BYTES;
 	memcpy(b, head, KVI_FRAME_HEAD_BYTES);
 	kvi_store64(p, offset);
 	memcpy(p + OFFSET_BYTES, padded, front);
 	p += OFFSET_BYTES + front;
-	kvi_store_h128(p, kvi_h128(padded + front, padded_bytes - front));
+	kvi_store_h128(p, rest);
 	return kvi_h128(b, (size_t)(p + HASH_BYTES - b));
 }
 
-void kvi_frame_close(uint8_t *frame, uint64_t offset, uint32_t payload_bytes)
+struct kvi_h128 kvi_frame_check(const uint8_t head[KVI_FRAME_HEAD_BYTES], uint64_t offset,
+                                const uint8_t *padded, size_t padded_bytes)
+{
+	return check_of(head, offset, padded, front_bytes(padded_bytes),
+	                hash_rest(padded, padded_bytes));
+}
+
+struct kvi_h128 kvi_frame_rest(uint8_t *frame, uint32_t payload_bytes)
 {
 	const size_t padded = kvi_frame_padded(payload_bytes);
 	uint8_t *payload = frame + KVI_FRAME_HEAD_BYTES;
 	memset(payload + payload_bytes, 0, padded - payload_bytes);
-	kvi_store_h128(payload + padded, kvi_frame_check(frame, offset, payload, padded));
+	return hash_rest(payload, padded);
+}
+
+void kvi_frame_close(uint8_t *frame, uint64_t offset, uint32_t payload_bytes, struct kvi_h128 rest)
+{
+	const size_t padded = kvi_frame_padded(payload_bytes);
+	uint8_t *payload = frame + KVI_FRAME_HEAD_BYTES;
+	kvi_store_h128(payload + padded,
+	               check_of(frame, offset, payload, front_bytes(padded), rest));
 }

@@ -88,7 +88,11 @@ const char *kvi_frame_name(uint16_t type);
 /* The check behind a frame: head 32 bytes, padded: payload and padding. */
 struct kvi_h128 kvi_frame_check(const uint8_t head[KVI_FRAME_HEAD_BYTES], uint64_t offset,
                                 const uint8_t *padded, size_t padded_bytes);
-/* Zero padding and check behind the header and payload of a whole frame at an offset. */
-void kvi_frame_close(uint8_t *frame, uint64_t offset, uint32_t payload_bytes);
+/* Zeroes the padding behind a frame's payload. Returns the H128 of both without their front, which
+ * is the same at any offset. */
+struct kvi_h128 kvi_frame_rest(uint8_t *frame, uint32_t payload_bytes);
+/* Writes the check behind header, payload and padding of a whole frame at an offset; rest: of
+ * kvi_frame_rest. */
+void kvi_frame_close(uint8_t *frame, uint64_t offset, uint32_t payload_bytes, struct kvi_h128 rest);
 
 #endif

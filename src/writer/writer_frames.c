@@ -201,7 +201,7 @@ static kvarc_ret emit_row(struct kvi_writer_output *output, const struct parity_
 	kvi_parity_put(p->frame.p + KVI_FRAME_HEAD_BYTES, &h, group->pieces);
 	make_row(group, r, p->frame.p + KVI_FRAME_HEAD_BYTES + table);
 	return kvi_writer_emit(output, KVI_FRAME_PARITY, p->frame.p, (uint32_t)bytes,
-	                       (uint32_t)bytes, &entry);
+	                       (uint32_t)bytes, NULL, &entry);
 }
 
 static kvarc_ret emit_group(struct kvi_writer_output *output, struct parity_group *group)
@@ -424,7 +424,7 @@ kvarc_ret kvi_writer_flush(struct kvi_writer_output *output, bool parity)
 
 kvarc_ret kvi_writer_emit(struct kvi_writer_output *output, uint16_t type, uint8_t *frame,
                           uint32_t payload_bytes, uint32_t decoded_bytes,
-                          struct kvi_index_entry *entry)
+                          const struct kvi_h128 *rest, struct kvi_index_entry *entry)
 {
 	struct kvi_frame_head h = { .type = type,
 		                    .flags = kvi_frame_flags(type),
@@ -438,7 +438,8 @@ kvarc_ret kvi_writer_emit(struct kvi_writer_output *output, uint16_t type, uint8
 	    type != KVI_FRAME_PARITY)
 		ret = seal(output, &h, &frame, &bytes);
 	else
-		kvi_frame_close(frame, output->offset, payload_bytes);
+		kvi_frame_close(frame, output->offset, payload_bytes,
+		                rest ? *rest : kvi_frame_rest(frame, payload_bytes));
 	if (ret)
 		return ret;
 	errno = 0;
@@ -492,7 +493,7 @@ kvarc_ret kvi_writer_emit_content(struct kvi_writer_output *output, uint16_t typ
 	uint32_t payload = (uint32_t)(out->n - KVI_FRAME_HEAD_BYTES);
 	if (!kvi_out_reserve(out, KVI_FRAME_ALIGN + KVI_FRAME_CHECK_BYTES))
 		return kvi_fail_alloc(output->error, output->alloc);
-	return kvi_writer_emit(output, type, out->p, payload, (uint32_t)bytes, entry);
+	return kvi_writer_emit(output, type, out->p, payload, (uint32_t)bytes, NULL, entry);
 }
 
 /* Remembers the frame in scratch for a copy, while that is cheap. */
@@ -611,7 +612,7 @@ static kvarc_ret emit_copies(struct kvi_writer_output *output)
 		struct kvi_index_entry entry = list[i].entry;
 		entry.params = list[i].sequence;
 		kvarc_ret ret = kvi_writer_emit(output, KVI_FRAME_PARAMS, out->p,
-		                                list[i].payload_bytes, list[i].decoded_bytes,
+		                                list[i].payload_bytes, list[i].decoded_bytes, NULL,
 		                                &entry);
 		if (ret)
 			return ret;

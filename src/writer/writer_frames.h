@@ -46,12 +46,12 @@ kvarc_ret kvi_writer_flush(struct kvi_writer_output *output, bool parity);
 kvarc_ret kvi_writer_parity_check(const kvarc_parity *parity, kvarc_error *error);
 /*
  * Writes a frame whose payload is at frame + KVI_FRAME_HEAD_BYTES; space for
- * padding and check behind it is the caller's. entry: what the index says,
- * type, offset and sequence are filled in; NULL for INDEX and FOOTER.
+ * padding and check behind it is the caller's. rest: of kvi_frame_rest, NULL: not known. entry:
+ * what the index says, type, offset and sequence are filled in; NULL for INDEX and FOOTER.
  */
 kvarc_ret kvi_writer_emit(struct kvi_writer_output *output, uint16_t type, uint8_t *frame,
                           uint32_t payload_bytes, uint32_t decoded_bytes,
-                          struct kvi_index_entry *entry);
+                          const struct kvi_h128 *rest, struct kvi_index_entry *entry);
 /* As kvi_writer_emit, for content in memory; packed: compressed where that is smaller. */
 kvarc_ret kvi_writer_emit_content(struct kvi_writer_output *output, uint16_t type,
                                   const void *content, size_t bytes, bool packed,

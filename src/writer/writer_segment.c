@@ -86,20 +86,20 @@ struct kvi_encode_job {
 	uint32_t raw_bytes;
 	struct kvi_h128 raw_hash;
 	struct kvi_encoded coded; /* payload: in frame */
-	uint8_t *frame;           /* head, chunk header, payload, padding, check: in `memory`, or
-	                           * around the payload in the coder */
+	uint8_t *frame;           /* head, chunk header, payload, padding, check */
+	struct kvi_h128 rest;     /* kvi_frame_rest of it */
 	/* memory */
-	const uint8_t *raw;   /* the elements, in `buffer` or where the caller has them */
-	uint8_t *buffer;      /* `own`, or in the worker's coder; NULL until needed */
-	uint8_t *own, *again; /* again: to verify; both NULL until needed */
-	int16_t *expected;    /* means predicted by the model, if there is one */
-	uint8_t *predicted;   /* elements predicted by the model; level 8 */
-	bool verifies;        /* the chunk is decoded again and compared */
-	bool fetched;         /* raw, or the payload, is there before the job starts */
-	bool given;           /* another encoder made the payload */
-	bool exact;           /* the elements are what the model predicts */
-	bool observed;        /* the prediction session has the elements */
-	uint8_t *memory;      /* buffer of a frame */
+	const uint8_t *raw;             /* the elements, in `buffer` or where the caller has them */
+	uint8_t *buffer;                /* `own`, or in the worker's coder; NULL until needed */
+	uint8_t *own, *again;           /* again: to verify; both NULL until needed */
+	int16_t *expected;              /* means predicted by the model, if there is one */
+	uint8_t *predicted;             /* elements predicted by the model; level 8 */
+	bool verifies;                  /* the chunk is decoded again and compared */
+	bool fetched;                   /* raw, or the payload, is there before the job starts */
+	bool given;                     /* another encoder made the payload */
+	bool exact;                     /* the elements are what the model predicts */
+	bool observed;                  /* the prediction session has the elements */
+	struct kvi_coder_memory memory; /* frame is in it */
 };
 
 /* Whether others need features of the chunk, and so its elements. */
@@ -496,20 +496,44 @@ static void get_elements(struct kvi_encode_job *job)
 		                    (unsigned)job->group->tensor);
 }
 
-/* The coder's buffer lives until its next call only. */
-static void keep_payload(struct kvi_encode_job *job)
+/* Makes job->frame fit for payloads of that many bytes, chunk header included. */
+static kvarc_ret reserve_frame(struct kvi_encode_job *job, size_t payload_bytes)
 {
-	memcpy(job->memory + KVI_CHUNK_PAYLOAD_AT, job->coded.payload, job->coded.payload_bytes);
-	job->coded.payload = job->memory + KVI_CHUNK_PAYLOAD_AT;
+	const struct kvi_alloc *alloc = &job->w->alloc;
+	const size_t bytes = (size_t)kvi_frame_bytes((uint32_t)payload_bytes);
+	if (job->memory.bytes < bytes) {
+		kvi_free(alloc, job->memory.p);
+		job->memory.p = kvi_malloc(alloc, bytes);
+		job->memory.bytes = job->memory.p ? bytes : 0;
+	}
+	job->frame = job->memory.p;
+	return job->frame ? KVARC_OK : kvi_fail_alloc(&job->error, alloc);
 }
 
-/* Makes the frame where the payload is, when that is written before another job begins. */
-static void frame_payload(struct kvi_encode_job *job)
+/* Makes the frame around the payload, where the coder has left space, or else of a copy: what the
+ * coder has lives until its next call only. */
+static kvarc_ret frame_payload(struct kvi_encode_job *job, struct kvi_coder *coder)
 {
-	if (job->w->workers.n_jobs == 1 && job->coded.free_around && !job->verifies)
-		job->frame = (uint8_t *)(uintptr_t)job->coded.payload - KVI_CHUNK_PAYLOAD_AT;
-	else
-		keep_payload(job);
+	struct kvi_encoded *c = &job->coded;
+	if (c->free_around) {
+		kvi_coder_exchange(coder, c->payload, &job->memory);
+		job->frame = (uint8_t *)(uintptr_t)c->payload - KVI_CHUNK_PAYLOAD_AT;
+	} else {
+		kvarc_ret ret = reserve_frame(job, KVI_CHUNK_HEADER_BYTES + c->payload_bytes);
+		if (ret)
+			return ret;
+		memcpy(job->frame + KVI_CHUNK_PAYLOAD_AT, c->payload, c->payload_bytes);
+		c->payload = job->frame + KVI_CHUNK_PAYLOAD_AT;
+	}
+	return KVARC_OK;
+}
+
+/* Hashes the frame in the job's thread; an encrypted one is hashed when it is sealed. */
+static void hash_frame(struct kvi_encode_job *job)
+{
+	if (!job->w->out.crypt)
+		job->rest = kvi_frame_rest(
+			job->frame, (uint32_t)(KVI_CHUNK_HEADER_BYTES + job->coded.payload_bytes));
 }
 
 static void encode_chunk(struct kvi_encode_job *job, struct kvi_coder *coder)
@@ -523,6 +547,8 @@ static void encode_chunk(struct kvi_encode_job *job, struct kvi_coder *coder)
 		job->ret = verify(job, coder, &request);
 	else if (!job->ret && job->features)
 		job->ret = use_model(job, coder, &request, &in);
+	if (!job->ret && job->given)
+		hash_frame(job);
 	if (job->ret || job->given)
 		return;
 	if (w->earlier.repeats && !w->options.lossy)
@@ -544,7 +570,10 @@ static void encode_chunk(struct kvi_encode_job *job, struct kvi_coder *coder)
 	}
 	if (w->earlier.repeats && w->options.lossy) /* as they are then */
 		job->raw_hash = kvi_h128(job->raw, job->raw_bytes);
-	frame_payload(job);
+	job->ret = frame_payload(job, coder);
+	if (job->ret)
+		return;
+	hash_frame(job);
 	if (job->verifies)
 		job->ret = verify(job, coder, &request);
 	if (request.linear.features && job->ret == KVARC_OK) {
@@ -757,7 +786,7 @@ static kvarc_ret write_chunk(struct kvi_encode_job *job)
 	kvi_chunk_header_write(job->frame + KVI_FRAME_HEAD_BYTES, &h);
 	ret = kvi_writer_emit(&w->out, KVI_FRAME_CHUNK, job->frame,
 	                      (uint32_t)(KVI_CHUNK_HEADER_BYTES + job->coded.payload_bytes),
-	                      job->raw_bytes, &entry);
+	                      job->raw_bytes, repeat ? NULL : &job->rest, &entry);
 	if (ret)
 		return ret;
 	/* A chunk that is predicted from a repeat in its segment cannot be repeated (spec
@@ -908,6 +937,9 @@ static kvarc_ret take_coded(struct kvi_encode_job *job)
 	if (!x->find(x->opaque, g->tensor, g->head, (uint32_t)(s->t0 - w->other.t0), &c) ||
 	    !fits(g, &c, job->raw_bytes))
 		return KVARC_OK;
+	kvarc_ret ret = reserve_frame(job, c.payload_bytes);
+	if (ret)
+		return ret;
 	if (x->copy(x->opaque, job->frame + KVI_FRAME_HEAD_BYTES))
 		return kvi_fail(&job->error, KVARC_IO,
 		                "copying a chunk of tensor %u from its encoder failed",
@@ -968,7 +1000,6 @@ static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *segment, struc
 	j->elements = *elements;
 	j->before = before;
 	j->coded = (struct kvi_encoded){ 0 };
-	j->frame = j->memory;
 	group->busy = true;
 	j->ret = w->other.coder ? take_coded(j) : KVARC_OK;
 	j->verifies = segment->verifies && (j->given || w->options.flags & KVARC_WRITE_VERIFY);
@@ -1070,7 +1101,7 @@ static void close_workers(struct kvi_writer_workers *workers, const struct kvi_a
 	for (unsigned i = 0; workers->jobs && i < workers->n_jobs; i++) {
 		kvi_free(alloc, workers->jobs[i].own);
 		kvi_free(alloc, workers->jobs[i].again);
-		kvi_free(alloc, workers->jobs[i].memory);
+		kvi_free(alloc, workers->jobs[i].memory.p);
 		kvi_free(alloc, workers->jobs[i].expected);
 		kvi_free(alloc, workers->jobs[i].predicted);
 	}
@@ -1084,8 +1115,6 @@ static void close_workers(struct kvi_writer_workers *workers, const struct kvi_a
 static kvarc_ret make_jobs(kvarc_writer *w)
 {
 	struct kvi_writer_workers *workers = &w->workers;
-	const size_t capacity =
-		(size_t)kvi_frame_bytes(w->chunk_max + KVI_CHUNK_HEADER_BYTES + KVI_REPEAT_BYTES);
 	/* Enough jobs to keep every worker busy while the caller reads and writes. */
 	workers->n_jobs = kvi_pool_jobs(workers->pool,
 	                                w->plan || w->options.lossy ? 0 : w->chunk_max);
@@ -1095,12 +1124,11 @@ static kvarc_ret make_jobs(kvarc_writer *w)
 	for (unsigned i = 0; i < workers->n_jobs; i++) {
 		struct kvi_encode_job *j = &workers->jobs[i];
 		j->w = w;
-		j->memory = kvi_malloc(&w->alloc, capacity);
 		if (w->options.level >= KVI_LEVEL_MODEL)
 			j->expected = kvi_array(&w->alloc, w->chunk_max, sizeof *j->expected);
 		if (w->options.level >= KVI_LEVEL_PREDICTED)
 			j->predicted = kvi_malloc(&w->alloc, w->chunk_max);
-		if (!j->memory || (!j->predicted && w->options.level >= KVI_LEVEL_PREDICTED) ||
+		if ((!j->predicted && w->options.level >= KVI_LEVEL_PREDICTED) ||
 		    (!j->expected && w->options.level >= KVI_LEVEL_MODEL))
 			return kvi_alloc_error(&w->alloc);
 	}
@@ -1199,7 +1227,7 @@ kvarc_ret kvi_writer_copy_chunk(kvarc_writer *w, const struct kvi_chunk_header *
 	*at = (struct kvi_copied_at){ w->out.sequence, w->out.offset,
 		                      !(linear && w->earlier.segment_repeats) };
 	kvarc_ret ret = kvi_writer_emit(&w->out, KVI_FRAME_CHUNK, out->p, (uint32_t)all,
-	                                decoded_bytes, &entry);
+	                                decoded_bytes, NULL, &entry);
 	return ret ? ret : count_chunk(w, h.tensor, decoded_bytes);
 }
 

@@ -217,7 +217,7 @@ static void ask_for(struct memfile *f, size_t offset, uint32_t passes, uint32_t 
 	uint8_t *p = f->p + offset;
 	kvi_store32(p + KVI_FRAME_HEAD_BYTES + 8, passes);
 	kvi_store32(p + KVI_FRAME_HEAD_BYTES + 12, memory);
-	kvi_frame_close(p, offset, KVI_KEY_PAYLOAD_BYTES);
+	kvi_frame_close(p, offset, KVI_KEY_PAYLOAD_BYTES, kvi_frame_rest(p, KVI_KEY_PAYLOAD_BYTES));
 }
 
 /* A file asks a passphrase for so much work and no more (rule R12.6): of one frame, of several in

@@ -203,7 +203,7 @@ static void chain_put(struct index_chain *c, uint16_t type, const void *payload,
 	assert_non_null(p);
 	kvi_frame_head_write(p, &h, kvi_frame_sync(c->f->p + 24), c->f->n);
 	memcpy(p + KVI_FRAME_HEAD_BYTES, payload, bytes);
-	kvi_frame_close(p, c->f->n, h.payload_bytes);
+	kvi_frame_close(p, c->f->n, h.payload_bytes, kvi_frame_rest(p, h.payload_bytes));
 	assert_int_equal(sink.write(sink.opaque, p, n, c->f->n), 0);
 	free(p);
 }
