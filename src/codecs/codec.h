@@ -102,9 +102,6 @@ kvarc_ret kvi_coder_open(struct kvi_coder **c, const struct kvi_alloc *alloc,
                          const struct kvi_coder_tables *tables, uint32_t isa_mask);
 /* Workers of a pool that have nothing to do help the coder, which is used inside jobs of it. */
 void kvi_coder_share(struct kvi_coder *coder, struct kvi_pool *pool);
-/* Memory of a coder for the elements that it encodes, until its next call; NULL: no memory. Other
- * threads do not touch it: it stays in the caches of one. */
-uint8_t *kvi_coder_elements(struct kvi_coder *coder, size_t bytes);
 /* Memory that was allocated with a coder's allocator. */
 struct kvi_coder_memory {
 	uint8_t *p;

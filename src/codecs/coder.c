@@ -214,11 +214,6 @@ void kvi_coder_exchange(struct kvi_coder *coder, const uint8_t *payload,
 	}
 }
 
-uint8_t *kvi_coder_elements(struct kvi_coder *coder, size_t bytes)
-{
-	return kvi_scratch(coder, KVI_SCRATCH_RAW, bytes);
-}
-
 uint8_t *kvi_scratch_end(struct kvi_coder *coder, enum kvi_scratch which, size_t bytes)
 {
 	uint8_t *p = kvi_scratch(coder, which, bytes + 1);

@@ -51,7 +51,6 @@ enum kvi_scratch {
 	KVI_SCRATCH_PREDICTION, /* predicted elements, codec klt */
 	KVI_SCRATCH_CODES,
 	KVI_SCRATCH_WORK, /* stream_work.h */
-	KVI_SCRATCH_RAW,  /* all elements of a chunk, for an encoder's caller */
 	KVI_N_SCRATCH
 };
 

@@ -90,7 +90,7 @@ struct kvi_encode_job {
 	struct kvi_h128 rest;     /* kvi_frame_rest of it */
 	/* memory */
 	const uint8_t *raw;             /* the elements, in `buffer` or where the caller has them */
-	uint8_t *buffer;                /* `own`, or in the worker's coder; NULL until needed */
+	uint8_t *buffer;                /* `own`, or memory of the worker; NULL until needed */
 	uint8_t *own, *again;           /* again: to verify; both NULL until needed */
 	int16_t *expected;              /* means predicted by the model, if there is one */
 	uint8_t *predicted;             /* elements predicted by the model; level 8 */
@@ -587,8 +587,11 @@ static void writer_encode(struct kvi_job *job, unsigned worker)
 {
 	struct kvi_encode_job *j = (struct kvi_encode_job *)job;
 	struct kvi_coder *coder = j->w->workers.coders[worker];
+	uint8_t **elements = &j->w->workers.elements[worker];
+	if (!j->buffer && !*elements)
+		*elements = kvi_malloc(&j->w->alloc, j->w->chunk_max);
 	if (!j->buffer)
-		j->buffer = kvi_coder_elements(coder, j->w->chunk_max);
+		j->buffer = *elements;
 	if (j->buffer)
 		encode_chunk(j, coder);
 	else
@@ -1084,7 +1087,8 @@ static kvarc_ret open_workers(struct kvi_writer_workers *workers, const struct k
 		return ret;
 	workers->n_coders = kvi_pool_workers(workers->pool);
 	workers->coders = kvi_calloc(alloc, workers->n_coders, sizeof(void *));
-	if (!workers->coders)
+	workers->elements = kvi_calloc(alloc, workers->n_coders, sizeof(void *));
+	if (!workers->coders || !workers->elements)
 		return kvi_alloc_error(alloc);
 	for (unsigned i = 0; i < workers->n_coders && !ret; i++) {
 		ret = kvi_coder_open(&workers->coders[i], alloc, workers->tables, c->isa_mask);
@@ -1108,7 +1112,10 @@ static void close_workers(struct kvi_writer_workers *workers, const struct kvi_a
 	kvi_free(alloc, workers->jobs);
 	for (unsigned i = 0; workers->coders && i < workers->n_coders; i++)
 		kvi_coder_close(workers->coders[i]);
+	for (unsigned i = 0; workers->elements && i < workers->n_coders; i++)
+		kvi_free(alloc, workers->elements[i]);
 	kvi_free(alloc, workers->coders);
+	kvi_free(alloc, workers->elements);
 	kvi_coder_tables_close(workers->tables);
 }
 

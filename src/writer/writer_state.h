@@ -131,7 +131,10 @@ struct kvi_writer_earlier {
 struct kvi_writer_workers {
 	struct kvi_pool *pool;
 	struct kvi_coder_tables *tables;
+	/* Coders, and memory for the elements of a chunk, NULL until needed: of one worker each, in
+	 * whose caches they stay. */
 	struct kvi_coder **coders;
+	uint8_t **elements;
 	unsigned n_coders;
 	struct kvi_encode_job *jobs;
 	unsigned n_jobs, first_job, n_busy;
