@@ -16,6 +16,7 @@ kvarc_SOURCES = \
 	src/cli/cmd_weights.c \
 	src/cli/cmd_session.c \
 	src/cli/cmd_store.c \
+	src/cli/server_slots.c src/cli/server_slots.h \
 	src/cli/session_files.c src/cli/session_files.h \
 	src/cli/store_access.c src/cli/store_access.h \
 	src/cli/weights.c src/cli/weights.h \
