@@ -89,6 +89,8 @@ complete -c kvarc -n '__fish_seen_subcommand_from session store watch' -l namesp
 complete -c kvarc -n '__fish_seen_subcommand_from session' -l server -x -d 'a llama.cpp server in place of a file: http://HOST:PORT'
 complete -c kvarc -n '__fish_seen_subcommand_from session' -l slot -x -d 'slot of the server (0)'
 complete -c kvarc -n '__fish_seen_subcommand_from session' -l slot-folder -r -F -d 'the folder of the server'\''s --slot-save-path'
+complete -c kvarc -n '__fish_seen_subcommand_from session' -l exact -d 'check, load: refuse what the server does not compute bit for bit'
+complete -c kvarc -n '__fish_seen_subcommand_from session' -l no-canary -d 'the server computes no tokens for comparison'
 complete -c kvarc -n '__fish_seen_subcommand_from session' -l have -r -F -d 'send: leave out the archives of this list, of '\''store have'\'''
 complete -c kvarc -n '__fish_seen_subcommand_from store' -l budget -x -d 'gc: remove the least recently used versions down to SIZE'
 complete -c kvarc -n '__fish_seen_subcommand_from store' -l keep-versions -x -d 'gc: of each session only the last N versions stay'

@@ -3,7 +3,7 @@
 call_pages = man/kvarc_base.3 man/kvarc_blocks.3 man/kvarc_device.3 man/kvarc_eval.3 man/kvarc_exchange.3 man/kvarc_file.3 man/kvarc_gate.3 \
 	man/kvarc_geometry.3 man/kvarc_io.3 man/kvarc_keys.3 man/kvarc_lossy.3 man/kvarc_predictor.3 \
 	man/kvarc_profile.3 man/kvarc_reader.3 man/kvarc_repair.3 man/kvarc_scores.3 \
-	man/kvarc_sources.3 man/kvarc_server.3 man/kvarc_store.3 man/kvarc_stored.3 \
+	man/kvarc_sources.3 man/kvarc_canary.3 man/kvarc_server.3 man/kvarc_store.3 man/kvarc_stored.3 \
 	man/kvarc_train.3 \
 	man/kvarc_workspace.3 man/kvarc_writer.3
 dist_man_MANS += man/kvarc.1 man/kvarc-format.5 man/libkvarc.3 $(call_pages)

@@ -17,6 +17,7 @@ LIBRARIES = {"store": ("libkvarc-store", "kvarc/store.h"),
              "server": ("libkvarc-store", "kvarc/server.h"),
              "exchange": ("libkvarc-store", "kvarc/exchange.h"),
              "blocks": ("libkvarc-store", "kvarc/blocks.h"),
+             "canary": ("libkvarc-store", "kvarc/canary.h"),
              "device": ("libkvarc-device", "kvarc/device.h")}
 for tool in ("train", "eval", "gate", "scores"):
     LIBRARIES[tool] = ("libkvarc-tools", "kvarc/tools.h")

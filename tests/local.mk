@@ -99,7 +99,7 @@ EXTRA_DIST += tests/data/make_import_data.py tests/data/engine_writers.py \
 # Real engine (installs one, needs the network once): not part of `make check`.
 EXTRA_DIST += tests/engines/check_engines.sh tests/engines/engine.py \
 	tests/engines/turns.py tests/engines/architectures.py tests/engines/salvaged.py \
-	tests/engines/session.py tests/engines/watch.py
+	tests/engines/session.py tests/engines/watch.py tests/engines/canary.py
 check-engines: $(bin_PROGRAMS) $(driver_stand_in)
 	KVARC=$(abs_builddir)/kvarc$(EXEEXT) \
 		$(srcdir)/tests/engines/check_engines.sh $(abs_builddir)/engines
@@ -302,7 +302,7 @@ if HAVE_SQLITE3
 tests_unit_libunit_a_SOURCES += tests/slots_made.c tests/slots_made.h \
 	tests/unit/store_util.c tests/unit/store_util.h \
 	tests/unit/http_stand_in.c tests/unit/http_stand_in.h
-unit_tests += tests/unit/test_blocks tests/unit/test_s3 tests/unit/test_server \
+unit_tests += tests/unit/test_blocks tests/unit/test_canary tests/unit/test_s3 tests/unit/test_server \
 	tests/unit/test_store tests/unit/test_store_damage \
 	tests/unit/test_store_keys tests/unit/test_store_laws tests/unit/test_store_races \
 	tests/unit/test_store_repack

@@ -8,7 +8,7 @@
 #ifndef KVARC_SERVER_H
 #define KVARC_SERVER_H
 
-#include <kvarc.h>
+#include <kvarc/canary.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -60,10 +60,16 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_server_save(kvarc_server *s, unsigned
  * (kvarc_server_check): a file that does not fit can leave a server unusable. Returns as _save. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_server_restore(kvarc_server *s, unsigned slot,
                                                           const char *name, uint64_t *tokens);
-/* The server computes one token in a slot, in place of what it held, so that kvarc_server_save
- * shows how its caches are laid out. token: an id of its vocabulary. Returns as _save. */
-KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_server_touch(kvarc_server *s, unsigned slot,
-                                                        int32_t token);
+/* The most tokens that kvarc_server_compute takes. */
+enum { KVARC_SERVER_COMPUTES = 512 };
+/* The server computes n tokens in a slot, in place of what it held, and takes none from a cache:
+ * kvarc_server_save then shows what its caches are like. ids: of its vocabulary. next, where it is
+ * not NULL, gets the words that may follow. Returns as _save; IO, too, when it computed fewer. */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_server_compute(kvarc_server *s, unsigned slot,
+                                                          const int32_t *ids, size_t n,
+                                                          kvarc_next_words *next);
+/* The server forgets what a slot holds. Returns as _save. */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_server_erase(kvarc_server *s, unsigned slot);
 
 /* Facts of a file that are known before it is restored. */
 typedef struct kvarc_server_verdict {

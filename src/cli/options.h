@@ -127,6 +127,7 @@ struct options {
 	struct server_options {
 		const char *url, *slot_folder;
 		uint64_t slot;
+		bool exact, no_canary;
 	} server;
 	/* Limits of store gc. */
 	struct gc_options {

@@ -48,10 +48,22 @@ struct slot_access {
 	char *server_shown; /* URL of the server, without a password */
 	kvarc_error error;
 	int dirfd;
-	struct shared_slot file, probe;
+	/* The version; what the slot held before; what the server computed in it. */
+	struct shared_slot file, guest, computed;
+	struct shared_slot many; /* computed with more tokens at a time */
+	uint64_t guest_tokens;
+	bool disturbed; /* the slot does not hold its guest any more; signals are held meanwhile */
+	kvarc_next_words next; /* words that may follow `computed` */
 	/* Identity of the origin, from the archive of the version. */
 	char keys[IDENTITY_KEYS][32], values[IDENTITY_KEYS][VALUE_BYTES];
 	size_t n_keys;
+	char *canary; /* its fingerprint; NULL: none */
+};
+
+/* Verdicts on a version before it is restored. */
+struct slot_verdict {
+	kvarc_server_verdict fits;
+	kvarc_canary_verdict canary;
 };
 
 static void show_error(const struct slot_access *access, kvarc_ret ret)
@@ -78,11 +90,17 @@ static bool name_file(struct slot_access *access, struct shared_slot *slot, cons
 	return remembered;
 }
 
-static void remove_file(struct shared_slot *slot)
+static void close_file(struct shared_slot *slot)
 {
 	kvarc_import_close(&slot->im);
 	if (slot->in.name)
 		input_close(&slot->in);
+	memset(&slot->in, 0, sizeof(slot->in));
+}
+
+static void remove_file(struct shared_slot *slot)
+{
+	close_file(slot);
 	if (slot->path)
 		signals_remove(slot->name);
 	free(slot->path);
@@ -117,13 +135,19 @@ static bool open_access(struct slot_access *access, const struct options *option
 	ret = kvarc_server_open(&access->server, options->server.url, &so);
 	if (ret != KVARC_OK)
 		show_error(access, ret);
-	return ret == KVARC_OK;
+	return ret == KVARC_OK && name_file(access, &access->file, "load") &&
+	       name_file(access, &access->guest, "guest") &&
+	       name_file(access, &access->computed, "canary") &&
+	       name_file(access, &access->many, "canaries");
 }
 
 static void close_access(struct slot_access *access)
 {
 	remove_file(&access->file);
-	remove_file(&access->probe);
+	remove_file(&access->guest);
+	remove_file(&access->computed);
+	remove_file(&access->many);
+	free(access->canary);
 	kvarc_server_close(&access->server);
 	free(access->server_shown);
 	if (access->dirfd >= 0)
@@ -147,16 +171,12 @@ static bool open_import(struct slot_access *access, struct shared_slot *slot)
 }
 
 /* The server writes the slot. false: a message was shown. */
-static bool save_slot(struct slot_access *access, struct shared_slot *slot, const char *what,
-                      uint64_t *tokens)
+static bool save_slot(struct slot_access *access, struct shared_slot *slot, uint64_t *tokens)
 {
 	struct stat st;
-	kvarc_ret ret;
+	kvarc_ret ret = kvarc_server_save(access->server, (unsigned)access->o->server.slot,
+	                                  slot->name, tokens);
 
-	if (!name_file(access, slot, what))
-		return false;
-	ret = kvarc_server_save(access->server, (unsigned)access->o->server.slot, slot->name,
-	                        tokens);
 	if (ret != KVARC_OK) {
 		show_error(access, ret);
 	} else if (fstatat(access->dirfd, slot->name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
@@ -171,22 +191,89 @@ static bool save_slot(struct slot_access *access, struct shared_slot *slot, cons
 	return false;
 }
 
-/* Saves a slot; shows its report and messages. */
-void server_slots_save(const struct options *options, struct store_access *access,
-                              const char *name)
+/* The server computes tokens in the slot, in place of what it held, and writes it: opened as
+ * `slot`, in place of what that was before. */
+static bool compute(struct slot_access *access, struct shared_slot *slot, const int32_t *ids,
+                    size_t n)
+{
+	kvarc_ret ret;
+
+	close_file(slot);
+	if (!access->disturbed)
+		signals_hold(); /* a slot that is not brought back is lost to its client */
+	access->disturbed = true;
+	ret = kvarc_server_compute(access->server, (unsigned)access->o->server.slot, ids, n,
+	                           &access->next);
+	if (ret != KVARC_OK) {
+		show_error(access, ret);
+		return false;
+	}
+	return save_slot(access, slot, NULL) && open_import(access, slot);
+}
+
+/* The slot holds what it should. */
+static void settle(struct slot_access *access)
+{
+	if (access->disturbed)
+		signals_release();
+	access->disturbed = false;
+}
+
+/* The slot holds again what it held before others were computed in it. */
+static void bring_back(struct slot_access *access)
+{
+	const unsigned slot = (unsigned)access->o->server.slot;
+	kvarc_ret ret;
+
+	if (!access->disturbed)
+		return;
+	ret = access->guest_tokens
+	              ? kvarc_server_restore(access->server, slot, access->guest.name, NULL)
+	              : kvarc_server_erase(access->server, slot);
+	if (ret != KVARC_OK) {
+		show_error(access, ret);
+		msg_warning(access->server_shown, "slot %u does not hold what it held before",
+		            slot);
+	}
+	settle(access);
+}
+
+/* ----- save ------------------------------------------------ */
+
+/* The server computes the tokens of a fingerprint, in the slot that was saved just now, and then
+ * reads that again. false: a message was shown; the slot is saved without one. */
+static bool make_fingerprint(struct slot_access *access)
+{
+	kvarc_server_info info;
+	int32_t ids[KVARC_CANARY_TOKENS];
+	bool made;
+
+	kvarc_server_get_info(access->server, &info);
+	if (kvarc_canary_ids(ids, info.vocabulary, NULL) != KVARC_OK)
+		return false;
+	made = compute(access, &access->computed, ids, KVARC_CANARY_TOKENS);
+	bring_back(access);
+	return made;
+}
+
+void server_slots_save(const struct options *options, struct store_access *access, const char *name)
 {
 	struct options one = *options;
 	struct slot_access x;
-	uint64_t tokens = 0;
 
 	one.slot_files = true;
-	if (open_access(&x, options) && save_slot(&x, &x.file, "save", &tokens)) {
-		if (tokens)
-			session_save(&one, access, name, x.file.path, x.server);
-		else
+	if (open_access(&x, options) && save_slot(&x, &x.guest, &x.guest_tokens)) {
+		if (!x.guest_tokens) {
 			msg_error(x.server_shown,
 			          "slot %" PRIu64 " is empty: there is nothing to save",
 			          options->server.slot);
+		} else {
+			const bool made = !options->server.no_canary && make_fingerprint(&x);
+			const struct session_origin origin = { x.server,
+				                               made ? x.computed.im : NULL,
+				                               &x.next };
+			session_save(&one, access, name, x.guest.path, &origin);
+		}
 	}
 	close_access(&x);
 }
@@ -198,6 +285,10 @@ static int take_identity(void *opaque, const char *key, const char *value)
 	struct slot_access *x = opaque;
 	size_t i = x->n_keys;
 
+	if (strcmp(key, "canary") == 0 && !x->canary) {
+		x->canary = strdup(value);
+		return x->canary == NULL;
+	}
 	if (i < IDENTITY_KEYS && strlen(key) < sizeof(x->keys[i]) &&
 	    (strncmp(key, "model", 5) == 0 || strcmp(key, "engine_version") == 0)) {
 		snprintf(x->keys[i], sizeof(x->keys[i]), "%s", key);
@@ -218,37 +309,128 @@ static const char *give_identity(void *opaque, const char *key)
 	return NULL;
 }
 
-/* A slot that the server writes now: its caches have the types and the layout that a restored slot
- * must have. An empty slot computes a token first. */
-static bool look_at_server(struct slot_access *access)
+/* Ids of the tokens at positions 0 .. most - 1 of the file, up to one that it lacks, or whose id
+ * stands for something else. *n: how many. */
+static bool first_ids(struct slot_access *access, int32_t *ids, size_t most, size_t *n)
 {
-	uint64_t tokens;
-	int32_t first = 1;
+	enum { SOME = 1024 };
+	const kvarc_import *im = access->file.im;
+	const uint64_t tokens = kvarc_import_tokens(im, 0);
+	int32_t id[SOME], position[SOME];
+
+	for (size_t i = 0; i < most; i++)
+		ids[i] = -1;
+	for (uint64_t t0 = 0; t0 < tokens; t0 += SOME) {
+		const uint64_t some = tokens - t0 < SOME ? tokens - t0 : SOME;
+		if (kvarc_import_read_tokens(im, 0, t0, some, id, position) != KVARC_OK)
+			return false;
+		for (uint64_t i = 0; i < some; i++)
+			if (position[i] >= 0 && (uint32_t)position[i] < most)
+				ids[position[i]] = id[i];
+	}
+	for (*n = 0; *n < most && ids[*n] >= 0;)
+		++*n;
+	return true;
+}
+
+/* The server computes the first tokens of the file: as many at a time as one of its two kernels of
+ * attention takes, and then fewer, for the other one. A cache has the bits of either. */
+static bool compare_rows(struct slot_access *access, kvarc_canary_verdict *verdict)
+{
+	/* 80 of which 64 are compared: with a sliding window a server computes the last tokens of a
+	 * request on their own. The other kernel is that of fewer than 64 tokens. */
+	enum { MANY = 80, FEW = 32, ROWS = 64 };
+	int32_t ids[MANY];
+	kvarc_canary_rows rows[2];
+	size_t n, n_rows = 0;
+	bool good = first_ids(access, ids, MANY, &n);
 	kvarc_ret ret;
 
-	if (!save_slot(access, &access->probe, "probe", &tokens))
-		return false;
-	if (tokens == 0) {
-		if (kvarc_import_read_tokens(access->file.im, 0, 0, 1, &first, NULL) != KVARC_OK ||
-		    first < 0)
-			first = 1;
-		remove_file(&access->probe);
-		memset(&access->probe, 0, sizeof(access->probe));
-		ret = kvarc_server_touch(access->server, (unsigned)access->o->server.slot, first);
-		if (ret != KVARC_OK) {
-			show_error(access, ret);
-			return false;
-		}
-		if (!save_slot(access, &access->probe, "probe", &tokens))
-			return false;
+	if (n >= ROWS && good) {
+		good = compute(access, &access->many, ids, n);
+		rows[n_rows++] = (kvarc_canary_rows){ access->many.im, ROWS };
 	}
-	return open_import(access, &access->probe);
+	/* Products of one token are made by another kernel. */
+	if (n > 1 && good) {
+		n = n < FEW ? n : FEW;
+		good = compute(access, &access->computed, ids, n);
+		rows[n_rows++] = (kvarc_canary_rows){ access->computed.im, (unsigned)n };
+	}
+	ret = good ? kvarc_canary_compare(access->file.im, rows, n_rows, verdict) : KVARC_OK;
+	if (ret != KVARC_OK)
+		library_error(access->file.path, ret, &access->error, NULL, NULL);
+	return good && ret == KVARC_OK;
+}
+
+/* Has the server compute tokens of which it is known what they were like when the version was
+ * saved, and fills the verdict. Its caches are in `computed` then. */
+static bool ask_canary(struct slot_access *access, kvarc_canary_verdict *verdict)
+{
+	int32_t ids[KVARC_CANARY_TOKENS];
+	kvarc_canary_verdict rows;
+	kvarc_ret ret;
+
+	if (!access->canary || kvarc_canary_ids(ids, 0, access->canary) != KVARC_OK)
+		return compare_rows(access, verdict);
+	if (!compute(access, &access->computed, ids, KVARC_CANARY_TOKENS))
+		return false;
+	ret = kvarc_canary_check(access->canary, access->computed.im, &access->next, verdict);
+	if (ret != KVARC_OK)
+		return compare_rows(access, verdict);
+	if (verdict->answer != KVARC_BELONGS_NEAR)
+		return true;
+	/* The cache itself may be further from what is computed now than other arithmetic is. */
+	if (!compare_rows(access, &rows))
+		return false;
+	if (rows.answer == KVARC_BELONGS_NOT)
+		*verdict = rows;
+	return true;
+}
+
+/* A slot that the server writes now: its caches have the types and the layout that a restored slot
+ * must have. */
+static bool look_at_server(struct slot_access *access, kvarc_canary_verdict *verdict)
+{
+	const kvarc_geometry *g = kvarc_import_geometry(access->file.im);
+	int32_t first = 1;
+
+	memset(verdict, 0, sizeof(*verdict));
+	if (!save_slot(access, &access->guest, &access->guest_tokens))
+		return false;
+	if (!access->o->server.no_canary && g->n_tensors)
+		return ask_canary(access, verdict);
+	if (access->guest_tokens)
+		return open_import(access, &access->guest);
+	if (kvarc_import_read_tokens(access->file.im, 0, 0, 1, &first, NULL) != KVARC_OK ||
+	    first < 0)
+		first = 1;
+	return compute(access, &access->computed, &first, 1);
+}
+
+/* Refuses what does not belong, and with --exact what is not known to belong. */
+static void judge(const struct options *options, struct slot_verdict *verdict)
+{
+	const kvarc_canary_verdict *c = &verdict->canary;
+	const bool refused = c->answer == KVARC_BELONGS_NOT ||
+	                     (options->server.exact && c->answer != KVARC_BELONGS_EXACT);
+
+	if (!*verdict->fits.refuse && refused)
+		snprintf(verdict->fits.refuse, sizeof(verdict->fits.refuse), "%s",
+		         c->text[0] ? c->text : "the server was not asked to compute anything");
+}
+
+static const char *belongs_name(kvarc_belongs answer)
+{
+	static const char *const names[] = { "unknown", "exact", "near", "moved", "not" };
+
+	return names[answer];
 }
 
 /* Puts the file of a version into the folder and compares it with the server. */
 static bool compare(struct slot_access *access, struct store_access *handle, const char *version,
-                    kvarc_server_verdict *verdict)
+                    struct slot_verdict *verdict)
 {
+	const kvarc_import *probe;
 	uint64_t number;
 	char *name;
 	kvarc_ret ret;
@@ -261,49 +443,53 @@ static bool compare(struct slot_access *access, struct store_access *handle, con
 		store_access_error(handle, version, ret);
 		return false;
 	}
-	if (!name_file(access, &access->file, "load"))
-		return false;
 	if (!session_load_into(access->o, handle, version, access->file.path) ||
-	    !open_import(access, &access->file) || !look_at_server(access))
+	    !open_import(access, &access->file) || !look_at_server(access, &verdict->canary))
 		return false;
+	probe = access->computed.im ? access->computed.im : access->guest.im;
 	ret = kvarc_server_check(access->server, (unsigned)access->o->server.slot, access->file.im,
-	                         access->probe.im, give_identity, access, verdict);
+	                         probe, give_identity, access, &verdict->fits);
 	if (ret != KVARC_OK)
 		show_error(access, ret);
+	judge(access->o, verdict);
 	return ret == KVARC_OK;
 }
 
 /* Whether a version could be restored, and the next request would use it. */
 void server_slots_check(const struct options *options, struct store_access *access,
-                               const char *version)
+                        const char *version)
 {
-	kvarc_server_verdict v;
+	struct slot_verdict v;
 	struct slot_access x;
 	struct report r;
 
 	if (open_access(&x, options) && compare(&x, access, version, &v)) {
+		const bool fits = !*v.fits.refuse;
 		report_start(&r, options->json);
 		report_string(&r, "session", version);
-		report_u64(&r, "tokens", v.tokens);
-		report_string(&r, "refuse", *v.refuse ? v.refuse : NULL);
-		report_string(&r, "warn", *v.warn ? v.warn : NULL);
-		report_string(&r, ".fits",
-		              *v.refuse ? NULL
-		                        : "the next request that begins with them "
-		                          "uses them");
-		if (options->json || !*v.refuse)
-			report_result(&r, version, "{tokens:C} tokens: {.fits}[; but {warn}]");
+		report_u64(&r, "tokens", v.fits.tokens);
+		report_string(&r, "refuse", fits ? NULL : v.fits.refuse);
+		report_string(&r, "warn", *v.fits.warn ? v.fits.warn : NULL);
+		report_string(&r, "canary",
+		              options->server.no_canary ? NULL : belongs_name(v.canary.answer));
+		report_u64(&r, "canary_tokens", v.canary.tokens);
+		report_string(&r, "canary_text", *v.canary.text ? v.canary.text : NULL);
+		if (options->json || fits)
+			report_result(&r, version,
+			              "{tokens:C} tokens fit the server[; {canary_text}][; but "
+			              "{warn}]");
 		report_end(&r);
-		if (*v.refuse)
-			msg_error(version, "does not fit the server: %s", v.refuse);
+		if (!fits)
+			msg_error(version, "does not fit the server: %s", v.fits.refuse);
 	}
+	bring_back(&x);
 	close_access(&x);
 }
 
 /* ----- load ------------------------------------------------ */
 
 static void restore(struct slot_access *access, const char *version,
-                    const kvarc_server_verdict *verdict)
+                    const struct slot_verdict *verdict)
 {
 	uint64_t tokens;
 	struct report r;
@@ -314,34 +500,42 @@ static void restore(struct slot_access *access, const char *version,
 		show_error(access, ret);
 		return;
 	}
-	if (tokens != verdict->tokens) {
+	settle(access);
+	if (tokens != verdict->fits.tokens) {
 		msg_error(access->server_shown, "restored %" PRIu64 " of %" PRIu64 " tokens of %s",
-		          tokens, verdict->tokens, version);
+		          tokens, verdict->fits.tokens, version);
 		return;
 	}
 	report_start(&r, access->o->json);
 	report_string(&r, "session", version);
 	report_u64(&r, "slot", access->o->server.slot);
 	report_u64(&r, "tokens", tokens);
-	report_note(&r, version, "{tokens:C} tokens restored to slot {slot}");
+	report_string(&r, "canary",
+	              access->o->server.no_canary ? NULL : belongs_name(verdict->canary.answer));
+	report_string(&r, "canary_text", *verdict->canary.text ? verdict->canary.text : NULL);
+	report_note(&r, version, "{tokens:C} tokens restored to slot {slot}[; {canary_text}]");
 	report_end(&r);
 }
 
 /* Loads a version, "NAME" or "NAME@N", into the server, if it fits. */
 void server_slots_load(const struct options *options, struct store_access *access,
-                              const char *version)
+                       const char *version)
 {
-	kvarc_server_verdict v;
+	struct slot_verdict v;
 	struct slot_access x;
 
 	if (open_access(&x, options) && compare(&x, access, version, &v)) {
-		if (*v.refuse) {
-			msg_error(version, "not restored: %s", v.refuse);
+		const kvarc_belongs belongs = v.canary.answer;
+		if (*v.fits.refuse) {
+			msg_error(version, "not restored: %s", v.fits.refuse);
 		} else {
-			if (*v.warn)
-				msg_warning(version, "%s", v.warn);
+			if (*v.fits.warn)
+				msg_warning(version, "%s", v.fits.warn);
+			if (belongs != KVARC_BELONGS_EXACT && *v.canary.text)
+				msg_warning(version, "%s", v.canary.text);
 			restore(&x, version, &v);
 		}
 	}
+	bring_back(&x);
 	close_access(&x);
 }

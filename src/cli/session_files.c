@@ -182,8 +182,21 @@ static bool check_tokens(const struct import_options *import, struct store_acces
 	return !tokens;
 }
 
+/* false: a message was shown. */
+static bool record_origin(const struct session_origin *origin, kvarc_import *im)
+{
+	kvarc_ret ret = origin ? kvarc_server_identity(origin->server, im) : KVARC_OK;
+
+	if (ret == KVARC_OK && origin && origin->computed)
+		ret = kvarc_canary_record(im, origin->computed, origin->next);
+	if (ret != KVARC_OK)
+		msg_error(NULL, "the server's identity cannot be recorded: %s",
+		          kvarc_strerror(ret));
+	return ret == KVARC_OK;
+}
+
 bool session_save(const struct options *options, struct store_access *access, const char *name,
-                  const char *file, const kvarc_server *server)
+                  const char *file, const struct session_origin *origin)
 {
 	kvarc_save_options so = KVARC_SAVE_OPTIONS_INIT;
 	struct session_input x;
@@ -195,7 +208,7 @@ bool session_save(const struct options *options, struct store_access *access, co
 		return false;
 	if (!open_input(&x, options, file) || !check_tokens(&options->import, access, name, &x) ||
 	    !identities_record(&options->archive.identity, &x.in, x.im, &x.error) ||
-	    (server && kvarc_server_identity(server, x.im) != KVARC_OK) ||
+	    !record_origin(origin, x.im) ||
 	    !workspace_attach(&x.workspace, options, x.im,
 	                      (const char *[]){ x.in.name, store_access_folder(access) }, 2) ||
 	    !profiles_writer(&options->coding, kvarc_import_geometry(x.im), false, &so.writer)) {

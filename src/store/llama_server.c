@@ -2,6 +2,7 @@
 /* llama_server.c - slots of a running llama.cpp server, by its HTTP interface */
 #include "config.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -691,19 +692,74 @@ kvarc_ret kvarc_server_restore(kvarc_server *s, unsigned slot, const char *name,
 	return slot_action(s, slot, "restore", "n_restored", name, tokens);
 }
 
-kvarc_ret kvarc_server_touch(kvarc_server *s, unsigned slot, int32_t token)
+/* The request that computes the tokens, and names the words that may follow. */
+static void put_request(char *to, size_t size, unsigned slot, const int32_t *ids, size_t n)
 {
-	char body[160];
+	size_t at = (size_t)snprintf(to, size,
+	                             "{\"n_predict\":1,\"id_slot\":%u,\"cache_prompt\":false,"
+	                             "\"temperature\":0,\"n_probs\":%d,\"prompt\":[",
+	                             slot, KVARC_CANARY_WORDS);
+	for (size_t i = 0; i < n; i++)
+		at += (size_t)snprintf(to + at, size - at, "%s%d", i ? "," : "", (int)ids[i]);
+	snprintf(to + at, size - at, "]}");
+}
+
+/* The words of an answer, where it has some. */
+static void take_words(const json_t *answer, kvarc_next_words *next)
+{
+	const json_t *first = json_array_get(json_object_get(answer, "completion_probabilities"),
+	                                     0);
+	const json_t *words = json_object_get(first, "top_logprobs");
+	next->n = 0;
+	for (size_t i = 0; i < json_array_size(words) && next->n < KVARC_CANARY_WORDS; i++) {
+		const json_t *id = json_object_get(json_array_get(words, i), "id");
+		const json_t *logprob = json_object_get(json_array_get(words, i), "logprob");
+		if (!json_is_integer(id) || !json_is_number(logprob) ||
+		    json_integer_value(id) < 0 || json_integer_value(id) > INT32_MAX ||
+		    !(fabs(json_number_value(logprob)) < 1e6))
+			continue;
+		next->ids[next->n] = (int32_t)json_integer_value(id);
+		next->logprobs[next->n++] = json_number_value(logprob);
+	}
+}
+
+kvarc_ret kvarc_server_compute(kvarc_server *s, unsigned slot, const int32_t *ids, size_t n,
+                               kvarc_next_words *next)
+{
+	char body[160 + KVARC_SERVER_COMPUTES * 12];
+	json_t *j;
+	if (!s || !ids || !n || n > KVARC_SERVER_COMPUTES)
+		return KVARC_PROG;
+	kvarc_ret ret = need_slot(s, slot);
+	if (ret)
+		return ret;
+	put_request(body, sizeof body, slot, ids, n);
+	ret = ask(s, "/completion", body, &j);
+	if (ret)
+		return ret;
+	/* Rows that were there before would be compared with themselves. */
+	const json_t *timings = json_object_get(j, "timings");
+	if (number_of(timings, "prompt_n") != n || number_of(timings, "cache_n"))
+		ret = kvi_fail(s->error, KVARC_IO,
+		               "server: it was asked to compute %zu tokens, and computed %llu", n,
+		               (unsigned long long)number_of(timings, "prompt_n"));
+	else if (next)
+		take_words(j, next);
+	json_decref(j);
+	return ret;
+}
+
+kvarc_ret kvarc_server_erase(kvarc_server *s, unsigned slot)
+{
+	char path[64];
 	json_t *j;
 	if (!s)
 		return KVARC_PROG;
 	kvarc_ret ret = need_slot(s, slot);
 	if (ret)
 		return ret;
-	snprintf(body, sizeof body,
-	         "{\"prompt\":[%d],\"n_predict\":1,\"id_slot\":%u,\"cache_prompt\":true}",
-	         (int)token, slot);
-	ret = ask(s, "/completion", body, &j);
+	snprintf(path, sizeof path, "/slots/%u?action=erase", slot);
+	ret = ask(s, path, "{}", &j);
 	json_decref(j);
 	return ret;
 }
@@ -752,11 +808,21 @@ kvarc_ret kvarc_server_restore(kvarc_server *s, unsigned slot, const char *name,
 	return kvarc_server_save(s, slot, name, tokens);
 }
 
-kvarc_ret kvarc_server_touch(kvarc_server *s, unsigned slot, int32_t token)
+kvarc_ret kvarc_server_compute(kvarc_server *s, unsigned slot, const int32_t *ids, size_t n,
+                               kvarc_next_words *next)
 {
 	(void)s;
 	(void)slot;
-	(void)token;
+	(void)ids;
+	(void)n;
+	(void)next;
+	return KVARC_PROG;
+}
+
+kvarc_ret kvarc_server_erase(kvarc_server *s, unsigned slot)
+{
+	(void)s;
+	(void)slot;
 	return KVARC_PROG;
 }
 

@@ -10,7 +10,7 @@ trap 'rm -rf "$tmp"' EXIT
 inc=$srcdir/include
 for twice in 1 2; do
 	printf '#include <%s>\n' kvarc.h kvarc/tools.h kvarc/store.h kvarc/server.h \
-		kvarc/exchange.h kvarc/blocks.h kvarc/device.h
+		kvarc/exchange.h kvarc/blocks.h kvarc/canary.h kvarc/device.h
 done > "$tmp/two.c"
 # Every struct with reserved members, and every macro that initialises one
 {
@@ -51,7 +51,7 @@ for h in "$inc"/kvarc/*.h; do
 	case $name in
 	# they stand alone, too
 	kvarc/tools.h | kvarc/store.h | kvarc/server.h | kvarc/exchange.h) continue ;;
-	kvarc/blocks.h | kvarc/device.h) continue ;;
+	kvarc/blocks.h | kvarc/canary.h | kvarc/device.h) continue ;;
 	esac
 	printf '#include <stddef.h>\n#include <stdint.h>\n#include <%s>\n' "$name" > "$tmp/part.c"
 	if $CC -std=c11 -I"$inc" -fsyntax-only "$tmp/part.c" 2> "$tmp/err"; then

@@ -29,7 +29,7 @@ calls_of() {
 		grep -v '_fn$' | sort -u
 }
 calls_of train scores eval gate > "$tmp/declared.tools"
-calls_of store server exchange blocks > "$tmp/declared.store"
+calls_of store server exchange blocks canary > "$tmp/declared.store"
 calls_of device > "$tmp/declared.device"
 sort "$tmp/declared.tools" "$tmp/declared.store" "$tmp/declared.device" | comm -23 "$tmp/declared" - > "$tmp/declared.kvarc"
 

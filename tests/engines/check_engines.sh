@@ -13,7 +13,8 @@
 # these tokens. Slots of 433 of 700 tokens, from the archive and from one that was cut from it,
 # for all cache types: the server continues with the same tokens as after a fresh prefill. A model
 # with a sliding window: its slot has checkpoints, and prefixes are restored without being
-# computed again. 'kvarc watch' on the folder of a running server keeps each turn of a slot, as
+# computed again. Caches of other weights and RoPE settings are refused, and those of other threads
+# and batches are not. 'kvarc watch' on the folder of a running server keeps each turn of a slot, as
 # checkpoints and in a store. The model in the kernels of gpu/ on the host: archives of the sample
 # cache are those of the library's own engine. Then caches of other architectures, with models of
 # random weights: level 5 must predict them.
@@ -170,6 +171,19 @@ if session q8_0 1 save q8 && session f16 2 save two && session f16 1 life chat; 
 	result ok "sessions of a running server: $(cat "$work/said")"
 else
 	result FAILED "sessions of a running server: $(cat "$work/said")"
+fi
+# Servers that compute as the one did whose slot was saved, and servers with other weights.
+case ${KV_ENGINES:-all} in
+quick) names='same rope-scale-0.98 flip-ffn_down.15' ;;
+*) names= ;;
+esac
+mkdir "$work/canary"
+# shellcheck disable=SC2086 # one argument a name
+if timeout 900 "$python" "$here/canary.py" "$model" "$work/canary" $names > "$work/said" 2>&1; then
+	result ok "caches of other weights are refused: $(tail -n 3 "$work/said" | tr '\n' ' ')"
+else
+	tail -n 40 "$work/said" >&2
+	result FAILED 'caches of other weights are refused'
 fi
 # Slots that a running server saves again and again, under 'kvarc watch'.
 for form in archives store; do
