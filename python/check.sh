@@ -25,7 +25,7 @@ if [ ! -e "$folder/ready" ]; then
 		exit 77
 	}
 	timeout 600 "$folder/venv/bin/pip" install -q --disable-pip-version-check \
-		'setuptools >= 77' cffi numpy pytest ml_dtypes fsspec tqdm ${KVARC_TEST_PACKAGES-}
+		'setuptools >= 77' cffi numpy pytest ml_dtypes fsspec tqdm mypy ${KVARC_TEST_PACKAGES-}
 	touch "$folder/ready"
 fi
 python=$folder/venv/bin/python

@@ -13,6 +13,7 @@ EXTRA_DIST += python/src/kvarc/__init__.py python/src/kvarc/__main__.py \
 	python/src/kvarc/_io.py python/src/kvarc/_layout.py python/src/kvarc/_options.py \
 	python/src/kvarc/_profiles.py python/src/kvarc/_ranges.py \
 	python/src/kvarc/_restore.py python/src/kvarc/_safetensors.py \
+	python/src/kvarc/_types.py python/src/kvarc/_native.pyi \
 	python/src/kvarc/_dlpack.py python/src/kvarc/_device_memory.py \
 	python/src/kvarc/_device_cache.py python/src/kvarc/device.py \
 	python/src/kvarc/archive.py python/src/kvarc/blocks.py python/src/kvarc/cache.py python/src/kvarc/errors.py \
@@ -30,6 +31,7 @@ EXTRA_DIST += python/tests/greedy.py python/tests/services.py python/tests/test_
 	python/tests/test_transformers.py
 EXTRA_DIST += python/tests/conftest.py python/tests/test_archives.py python/tests/test_blocks.py python/tests/test_device.py \
 	python/tests/test_serving.py python/tests/test_arguments.py python/tests/test_profiles.py \
+	python/tests/test_types.py python/tests/typed_good.py python/tests/typed_bad.py \
 	python/tests/test_files.py python/tests/test_handles.py python/tests/test_hostile.py \
 	python/tests/test_save_load.py python/tests/test_sessions.py
 

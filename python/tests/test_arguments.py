@@ -148,8 +148,12 @@ def test_options_of_readers(path):
         kvarc.load(path, profiles=3)
     with pytest.raises(ValueError, match="32 bytes"):
         kvarc.load(path, key=b"")
-    with pytest.raises(ValueError, match="Reader"):
+    with pytest.raises(TypeError, match="salvage"):  # a cache with gaps is none
         kvarc.load(path, salvage=True)
+    with pytest.raises(TypeError, match="ignore: goes with config="):
+        kvarc.load(path, ignore=("rope",))
+    with pytest.raises(TypeError, match="config: goes with"):
+        kvarc.save(path, [], config=1)
 
 
 def test_floats_are_what_they_are(tmp_path):

@@ -13,7 +13,7 @@ import pytest
 from conftest import make_pairs, same_pairs
 
 import kvarc
-from kvarc._io import Sink
+from kvarc._io import FileSink
 from kvarc.errors import Trouble
 
 
@@ -48,7 +48,7 @@ def test_file_at_an_offset(data, pairs):
 def test_sink_writes_back():
     file = io.BytesIO(b"before")
     file.seek(6)
-    sink = Sink(file, Trouble())
+    sink = FileSink(file, Trouble())
     sink.write(memoryview(b"abc"), 0)
     sink.write(memoryview(b"X"), 1)
     assert file.getvalue() == b"beforeaXc" and sink.size() == 3

@@ -16,7 +16,10 @@ def test_pairs(tmp_path, pairs):
     stats = kvarc.save(path, pairs, tokens=ids, model="m", dtype="bf16", metadata={"turn": 3})
     assert stats["file_bytes"] == os.path.getsize(path)
     assert stats["raw_bytes"] >= sum(k.nbytes + v.nbytes for k, v in pairs)
-    assert same_pairs(kvarc.load(path, raw=True), pairs)
+    found = kvarc.load(path, raw=True)
+    assert type(found) is kvarc.Pairs and isinstance(found, list) and same_pairs(found, pairs)
+    assert (found.model, found.metadata) == ("m", {"turn": 3})
+    assert same(found.tokens, ids.astype(np.int32))
     cache = kvarc.load_cache(path, raw=True)
     assert cache.model == "m" and cache.metadata["user"] == {"turn": 3}
     assert same(cache.tokens, ids.astype(np.int32))
@@ -55,6 +58,7 @@ def test_by_layer_number(tmp_path, pairs):
     kvarc.save(tmp_path / "a.kva", given, dtype="bf16")
     back = kvarc.load(tmp_path / "a.kva", raw=True)
     assert sorted(back) == [2, 5] and same_pairs(back.values(), given.values())
+    assert type(back) is kvarc.PairsByLayer and back.tokens is None
 
 
 def test_batch(tmp_path):

@@ -153,6 +153,19 @@ def test_store_loads_what_the_command_saves(tmp_path, sample):
                           [(k[:, :10], v[:, :10]) for k, v in pairs[2:4]])
 
 
+def test_store_loads_ranges(tmp_path, pairs):
+    """What save() kept gives layers and tokens as an archive does."""
+    with kvarc.Store(tmp_path / "store") as store:
+        store.save("s", pairs, tokens=np.arange(300), dtype="bf16")
+        found = store.load("s", layers=(1, 3), tokens=slice(-10, None), raw=True)
+        assert same_pairs(found, [(k[:, -10:], v[:, -10:]) for k, v in pairs[1:3]])
+        assert np.array_equal(found.tokens, np.arange(290, 300))
+        with pytest.raises(kvarc.GeometryError, match="there are 300"):
+            store.load("s", tokens=(0, 301))
+        with pytest.raises(TypeError, match="tokens: goes with caches"):
+            store.save("t", tmp_path / "x", tokens=[1])
+
+
 def test_store_is_made_by_a_save(tmp_path, pairs):
     with kvarc.Store(tmp_path / "none") as store:
         assert store.list() == [] and store.find(pairs, dtype="bf16") == []

@@ -6,7 +6,14 @@
 
 Every bit comes back, or there is an exception (kvarc.Error).
 """
+from __future__ import annotations
+
+from typing import Optional
+
 from ._native import ffi as _ffi, lib as _lib
+from ._options import READER, chosen
+from ._types import Loaded, Pairs, PairsByLayer, PredictorLike, ProfilesLike, Progress, Secret, \
+    Source
 from .archive import from_cache, load, load_cache, save, to_cache
 from .cache import Cache, Layer
 from .device import Device, DeviceArray, Plan
@@ -22,13 +29,19 @@ from .training import train
 from .writer import Writer
 
 
-def open(file, **options):  # noqa: A001
+def open(file: Source, *, salvage: bool = False, allow_lossy: bool = False,
+         profiles: ProfilesLike = None, predictor: Optional[PredictorLike] = None,
+         checkpoint: int = 0, request_cost: int = 0, key: Optional[bytes] = None,
+         passphrase: Optional[Secret] = None, threads: Optional[int] = None, memlimit: int = 0,
+         progress: Optional[Progress] = None) -> Reader:  # noqa: A001
     """A Reader of an archive: kvarc.open("session.kva"). Options as of Reader."""
-    return Reader(file, **options)
+    return Reader(file, salvage=salvage, **chosen(locals(), READER))
 
 
 __version__ = _ffi.string(_lib.kvarc_version()).decode()
 __all__ = ["save", "load", "load_cache", "to_cache", "from_cache", "open", "info", "bench",
-           "train", "Cache", "Layer", "Reader", "Writer", "Session", "Appended", "Store",
-           "Version", "Saved", "Found", "Collected", "Profile", "Predictor", "External",
-           "Measured", "Device", "DeviceArray", "Plan", "Rope", "Track", "Tensor", "Checkpoint", "Damage", *_errors]
+           "train", "Cache", "Layer", "Loaded", "Pairs", "PairsByLayer", "Reader", "Writer",
+           "Session", "Appended", "Store", "Version", "Saved", "Found",
+           "Collected", "Profile", "Predictor", "External",
+           "Measured", "Device", "DeviceArray", "Plan", "Rope", "Track", "Tensor", "Checkpoint",
+           "Damage", *_errors]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib
 from typing import Any, Dict, Optional
 
-# An adapter has `name`; matches(obj) -> bool; to_cache(obj, **keywords) -> Cache, which sets
-# Cache.format to the name; from_cache(cache, config, **keywords) -> obj, of a Cache that was
-# read with raw=True (bits of bf16 are uint16; Layer.dtypes has the dtypes). With takes_tensors
-# True, arrays of Layer.tensors may be tensors of torch instead, in the GPU of the keyword device.
+# An adapter has `name`; matches(obj) -> bool; to_cache(obj, *, tokens, model, config) -> Cache,
+# which sets Cache.format to the name; from_cache(cache, config, *, model, device, ignore) -> obj,
+# of a Cache that was read with raw=True (bits of bf16 are uint16; Layer.dtypes has the dtypes).
+# With takes_tensors True, arrays of Layer.tensors may be tensors of torch instead, in the GPU of
+# the keyword device.
 _registered: Dict[str, Any] = {}
 # Top package of an object's type, or format of an archive: module that registers the adapter.
 _MODULES = {"transformers": "kvarc.transformers"}

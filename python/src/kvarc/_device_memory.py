@@ -34,6 +34,7 @@ class Handle:
         self.c = ffi.new("kvarc_device **")
         self.trouble = trouble
         self.ordinal = 0
+        self.keep: Any = None  # what must stay as long as this
 
     def __del__(self, close: Any = lib.kvarc_device_close) -> None:
         close(self.c)
@@ -88,10 +89,12 @@ class DeviceArray:
 
     @property
     def ndim(self) -> int:
+        """Number of axes."""
         return len(self.shape)
 
     @property
     def itemsize(self) -> int:
+        """Bytes of an element."""
         return np.dtype(_arrays.BITS[self.dtype]).itemsize
 
     def __getitem__(self, index: Optional[int]) -> "DeviceArray":
@@ -103,6 +106,7 @@ class DeviceArray:
                            self.shape[1:], self.dtype, self.strides[1:])
 
     def transpose(self, *axes: int) -> "DeviceArray":
+        """A view with the axes in this order."""
         return DeviceArray(self._memory, self._address, [self.shape[a] for a in axes], self.dtype,
                            [self.strides[a] for a in axes])
 

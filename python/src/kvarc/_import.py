@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import io
-import os
 from typing import Any, Mapping, Optional
 
-from ._io import Sink, Source, is_path
+from ._io import FileSink, FileSource, base_name
 from ._native import ffi, lib
 from ._options import Common, writer_options
 from .geometry import Rope, rope_of
@@ -29,9 +28,8 @@ class Import:
                  profiles: Any = ()) -> None:
         self.c = ffi.new("kvarc_import **")
         self.common = common
-        self.source: Optional[Source] = Source(file, common.trouble)
-        if name is None and is_path(file):
-            name = os.path.basename(os.fspath(file))
+        self.source: Optional[FileSource] = FileSource(file, common.trouble)
+        name = name or base_name(file) or None
         options = ffi.new("kvarc_import_options *")
         common.keep.append(options)
         common.fill(options.common)
@@ -50,7 +48,7 @@ class Import:
     def pack(self) -> Any:
         """An archive of it in memory, of level 0."""
         file, common = io.BytesIO(), self.common
-        sink = Sink(file, common.trouble)
+        sink = FileSink(file, common.trouble)
         common.trouble.check(lib.kvarc_pack(self.c[0], sink.c, writer_options(common, level=0),
                                             ffi.NULL))
         return file.getbuffer()

@@ -23,6 +23,11 @@ def is_path(obj: Any) -> bool:
     return isinstance(obj, (str, os.PathLike))
 
 
+def base_name(obj: Any) -> str:
+    """The last part of a path, "" of anything else."""
+    return os.path.basename(os.fspath(obj)) if is_path(obj) else ""
+
+
 def is_buffer(obj: Any) -> bool:
     try:
         memoryview(obj).release()
@@ -81,7 +86,7 @@ class _File:
             self.size = file.tell()
         self.into = hasattr(file, "readinto")
         fs = getattr(file, "fs", None)
-        self.cat = getattr(fs, "cat_ranges", None) if hasattr(file, "path") else None
+        self.cat: Any = getattr(fs, "cat_ranges", None) if hasattr(file, "path") else None
 
     def read_into(self, buf: memoryview, offset: int) -> int:
         with self.lock:
@@ -105,7 +110,7 @@ class _File:
             buf[:] = part
 
 
-class Source:
+class FileSource:
     """A kvarc_source. obj: a path, bytes or another buffer, or a binary file-like object (of a
     pipe all is read into memory first). `c` lives until close."""
 
@@ -156,7 +161,7 @@ class Source:
         self.of = None
 
 
-class Sink:
+class FileSink:
     """A kvarc_sink. obj: a path, which is made or emptied (keep=True: kept, for an append), or a
     binary file-like object that is written forward from its position on."""
 

@@ -106,7 +106,7 @@ def _add_state(out: Layout, layer: int, name: str, array: Any, dtype: Optional[s
         bits = np.ascontiguousarray(whole).reshape(-1).view(np.uint8)
     else:
         shape = bits.shape
-    entry = {"shape": list(shape), "dtype": dtype}
+    entry: Dict[str, Any] = {"shape": list(shape), "dtype": dtype}
     if numpy:
         entry["numpy"] = numpy
     if bits.size:

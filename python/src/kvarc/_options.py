@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import operator
 import os
-from typing import Any, List, Optional, Union
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from ._io import Progress
 from ._native import ffi, lib
+from ._types import PredictorLike, ProfileLike, ProfilesLike, Secret
 from .errors import Trouble
 
-Secret = Union[str, bytes]
+# Keywords of Writer and Reader that other calls have, too.
+WRITER = ("level", "verify", "segment_tokens", "profile", "predictor", "embed_profile", "parity",
+          "file_id", "streamable", "tier", "key", "passphrase", "threads", "memlimit", "progress",
+          "sync", "overwrite")
+READER = ("allow_lossy", "profiles", "predictor", "checkpoint", "request_cost", "key",
+          "passphrase", "threads", "memlimit", "progress")
 _MOST_THREADS = 8
 
 
@@ -20,6 +26,11 @@ def default_threads() -> int:
         return min(len(os.sched_getaffinity(0)), _MOST_THREADS)
     except AttributeError:
         return min(os.cpu_count() or 1, _MOST_THREADS)
+
+
+def chosen(given: Mapping[str, Any], names: Tuple[str, ...]) -> Dict[str, Any]:
+    """The keywords of these names that a call has, of its locals()."""
+    return {name: given[name] for name in names if name in given}
 
 
 def count(value: Any, what: str, most: int = (1 << 63) - 1) -> int:
@@ -120,7 +131,8 @@ class Common:
 
 
 def writer_options(common: Common, *, level: int = 1, verify: bool = False,
-                   segment_tokens: int = 0, profile: Any = None, predictor: Any = None,
+                   segment_tokens: int = 0, profile: Optional[ProfileLike] = None,
+                   predictor: Optional[PredictorLike] = None,
                    embed_profile: bool = False, parity: float = 0.0, file_id: bytes = b"",
                    streamable: bool = False, tier: Optional[str] = None,
                    key: Optional[bytes] = None, passphrase: Optional[Secret] = None) -> Any:
@@ -163,7 +175,8 @@ def writer_options(common: Common, *, level: int = 1, verify: bool = False,
 
 
 def reader_options(common: Common, *, salvage: bool = False, allow_lossy: bool = False,
-                   profiles: Any = (), predictor: Any = None, checkpoint: int = 0,
+                   profiles: ProfilesLike = None, predictor: Optional[PredictorLike] = None,
+                   checkpoint: int = 0,
                    request_cost: int = 0, key: Optional[bytes] = None,
                    passphrase: Optional[Secret] = None) -> Any:
     """A kvarc_reader_options; common keeps what it points to."""

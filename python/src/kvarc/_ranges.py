@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import replace
 from typing import Any, Tuple, Union
 
-from .errors import GeometryError
+from .cache import Cache
+from .errors import GeometryError, OptionsError
 
+WINDOW = "a range of tokens of a sliding window cannot be read into a cache: use Reader.read"
 Range = Union[None, int, slice, range, Tuple[int, int]]
 
 
@@ -58,3 +61,23 @@ def span(value: Range, total: int, what: str) -> Tuple[int, int]:
     if end > total:
         raise GeometryError(f"{what}: {first} to {end} are asked for, there are {total}")
     return first, end - first
+
+
+def cut(cache: Cache, layers: Range, tokens: Range) -> Cache:
+    """These layers and tokens of a cache in memory, as load_cache() reads them of an archive."""
+    first, n = span(layers, len(cache.layers), "layers")
+    chosen = cache.layers[first:first + n]
+    if tokens is None:
+        return replace(cache, layers=chosen)
+    ids, made = cache.tokens, []
+    counts = {a.shape[2] for layer in chosen if not layer.cross for a in layer.tensors.values()}
+    if any(layer.window for layer in chosen):
+        raise OptionsError(WINDOW)
+    if len(counts) > 1:
+        raise GeometryError("tokens: layers have different numbers of them: read them alone")
+    t0, count = span(tokens, counts.pop() if counts else 0, "tokens")
+    for layer in chosen:
+        made.append(layer if layer.cross else replace(layer, tensors={
+            name: a[:, :, t0:t0 + count] for name, a in layer.tensors.items()}))
+    return replace(cache, layers=made,
+                   tokens=ids if ids is None else ids[..., t0:t0 + count])

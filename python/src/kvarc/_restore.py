@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 import numpy as np
 
 from . import _arrays
-from ._ranges import Range, span
+from ._ranges import WINDOW, Range, span
 from .cache import Cache, Layer
 from .errors import FormatError, GeometryError, OptionsError
 
@@ -86,8 +86,7 @@ class Restore:
 
     def _array(self, entry: dict, what: str) -> Any:
         """[batch, heads, tokens, channels], to be read."""
-        shape = _ints(entry.get("shape"), 4, what)
-        batch, heads, n, channels = shape
+        batch, heads, n, channels = shape = _ints(entry.get("shape"), 4, what)
         indices = _ints(entry.get("tensor", []), batch if heads and channels else 0, what)
         dtype = entry.get("dtype")
         if dtype not in _arrays.BITS:
@@ -101,10 +100,9 @@ class Restore:
                 raise _bad(what)
             if self.tokens is not None and track.kind != "cross":
                 if track.kind != "self":
-                    raise OptionsError("a range of tokens of a sliding window cannot be read "
-                                       "into a cache: use Reader.read")
+                    raise OptionsError(WINDOW)
                 t0, count = self._chosen(n)
-        if not indices and math.prod(shape):
+        if not indices and all(shape):
             raise _bad(what)
         array = self.target.make((batch, heads, count, channels), dtype)
         for b, index in enumerate(indices):

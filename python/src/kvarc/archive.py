@@ -8,11 +8,15 @@ import secrets
 import stat
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, Optional, Sequence, Union, \
+    overload
 
 from . import _adapters, _arrays, _layout, _restore
 from ._io import is_path
+from ._options import READER, WRITER, chosen
 from ._ranges import Range, check
+from ._types import Array, ArrayLike, CacheLike, DeviceLike, IdsLike, Loaded, Pairs, PairsByLayer, \
+    PredictorLike, ProfileLike, ProfilesLike, Progress, RopeLike, Secret, Source, Target
 from .cache import Cache, Layer
 from .errors import FormatError, InputOutputError, OptionsError, input_output, of_os_error
 from .reader import Reader
@@ -47,10 +51,10 @@ def _of_pairs(pairs: Sequence[Any], dtype: Optional[str]) -> Cache:
     return Cache(layers, format="pairs", metadata={"axes": axes.pop() if axes else 4})
 
 
-def to_cache(cache: Any, *, tokens: Any = None, model: Any = None, dtype: Optional[str] = None,
-             metadata: Optional[Mapping[str, Any]] = None,
-             identity: Optional[Mapping[str, str]] = None, **keywords: Any) -> Cache:
-    """The Cache of what save() takes. keywords: of the adapter."""
+def to_cache(cache: CacheLike, *, tokens: Optional[IdsLike] = None, model: Any = None,
+             dtype: Optional[str] = None, metadata: Optional[Mapping[str, Any]] = None,
+             identity: Optional[Mapping[str, str]] = None, config: Any = None) -> Cache:
+    """The Cache of what save() takes; keywords as of save()."""
     if isinstance(cache, Cache):
         made = cache
     elif isinstance(cache, Mapping) and all(isinstance(k, int) for k in cache):
@@ -64,10 +68,10 @@ def to_cache(cache: Any, *, tokens: Any = None, model: Any = None, dtype: Option
         if adapter is None:
             raise TypeError(f"{type(cache).__module__}.{type(cache).__name__} is no cache that "
                             "is known: give pairs of arrays, or a kvarc.Cache")
-        made = adapter.to_cache(cache, tokens=tokens, model=model, **keywords)
-        keywords = {}
-    if keywords:
-        raise TypeError(f"options that are not known: {', '.join(keywords)}")
+        made = adapter.to_cache(cache, tokens=tokens, model=model, config=config)
+        config = None
+    if config is not None:
+        raise TypeError("config: goes with the caches of a framework")
     if model is not None and not isinstance(model, str) and made.format in _ADAPTER_FREE:
         raise TypeError(f"model: the name of the model is needed, not {model!r}: models "
                         "themselves go with the caches of their framework")
@@ -110,15 +114,18 @@ def _write(file: Any, cache: Cache, rope: Any, options: Dict[str, Any]) -> Dict[
     return w.stats
 
 
-_WRITER = ("level", "verify", "segment_tokens", "profile", "predictor", "embed_profile",
-           "parity", "file_id", "streamable", "tier", "key", "passphrase", "threads", "memlimit",
-           "progress", "sync", "overwrite")
-
-
-def save(file: Any, cache: Any, *, tokens: Any = None, model: Any = None,
+def save(file: Target, cache: CacheLike, *, tokens: Optional[IdsLike] = None, model: Any = None,
          dtype: Optional[str] = None, metadata: Optional[Mapping[str, Any]] = None,
-         identity: Optional[Mapping[str, str]] = None, rope: Any = None, device: Any = None,
-         **options: Any) -> Dict[str, int]:
+         identity: Optional[Mapping[str, str]] = None, config: Any = None, rope: RopeLike = None,
+         device: Optional[DeviceLike] = None, replay: Any = None,
+         schedule: Optional[Sequence[int]] = None, level: int = 1, verify: bool = False,
+         segment_tokens: int = 0, profile: Optional[ProfileLike] = None,
+         predictor: Optional[PredictorLike] = None, embed_profile: bool = False,
+         parity: float = 0.0, file_id: bytes = b"", streamable: bool = False,
+         tier: Optional[str] = None, key: Optional[bytes] = None,
+         passphrase: Optional[Secret] = None, threads: Optional[int] = None, memlimit: int = 0,
+         progress: Optional[Progress] = None, sync: bool = True,
+         overwrite: bool = True) -> Dict[str, int]:
     """Saves a cache as an archive; returns raw_bytes, file_bytes and others.
 
     file: a path, which appears only when the archive is complete (devices and named pipes are
@@ -127,7 +134,8 @@ def save(file: Any, cache: Any, *, tokens: Any = None, model: Any = None,
     or [batch, heads, tokens, channels], numpy, ml_dtypes or torch; the same as a dict by layer
     number; a kvarc.Cache; or a cache of a framework for which there is an adapter.
     tokens: token ids, [tokens] or [batch, tokens]. model: the name of the model that made it,
-    which is recorded (adapters take the model itself, too). dtype: of elements whose array does
+    which is recorded; of a cache of transformers the model itself, or config=model.config, which
+    is recorded and compared when it is loaded. dtype: of elements whose array does
     not say it: "bf16" for uint16. metadata: anything that JSON has, returned by load_cache.
     identity: more text pairs for `kvarc info`. rope: of the keys (levels 2 and 3 need it): a
     Rope, or theta (10000.0) where all channels are rotated.
@@ -136,21 +144,20 @@ def save(file: Any, cache: Any, *, tokens: Any = None, model: Any = None,
     device: a Device, or "cuda:0": pairs, and the tensors of a kvarc.Cache, that are arrays of this
     GPU (torch, or others that have DLPack) are encoded there, as of Device.append; without it,
     and what else is in a GPU, they are copied to the host first.
-    Other options as of Writer, or of the adapter.
+    Other options as of Writer.
     """
+    writer = chosen(locals(), WRITER)
     with _opened(device) as found:
         if found is not None:
             from ._device_cache import borrow_cache
             cache = borrow_cache(found, cache, dtype)
-        writer = {k: options.pop(k) for k in _WRITER if k in options}
-        replay = {k: options.pop(k) for k in ("replay", "schedule") if k in options}
         made = to_cache(cache, tokens=tokens, model=model, dtype=dtype, metadata=metadata,
-                        identity=identity, **options)
-        if replay.get("replay") is not None:
+                        identity=identity, config=config)
+        if replay is not None:
             if found is not None:
                 raise ValueError("device: a cache that is replayed is encoded on the host")
             from . import replay as engine
-            writer = {**writer, **engine.for_save(made, **replay)}
+            writer = {**writer, **engine.for_save(made, replay, schedule)}
         return _to_file(file, made, rope, {**writer, "device": found})
 
 
@@ -223,9 +230,6 @@ def _load(file: Any, layers: Range, tokens: Range, raw: bool, device_of: Callabl
     """load_cache; device_of: the device for a cache of a format, None: the host."""
     check(layers, "layers")
     check(tokens, "tokens")
-    if options.get("salvage"):
-        raise ValueError("salvage: a cache with gaps is none: Reader(salvage=True).read() has what "
-                         "is left")
     with Reader(file, **options) as reader:
         found = _layout.find_json(reader)
         if found is None and not reader.tensors:
@@ -238,8 +242,12 @@ def _load(file: Any, layers: Range, tokens: Range, raw: bool, device_of: Callabl
             return _restore.Restore(reader, found, layers, tokens, raw, target).cache()
 
 
-def load_cache(file: Any, *, layers: Range = None, tokens: Range = None, raw: bool = False,
-               device: Any = None, **options: Any) -> Cache:
+def load_cache(file: Source, *, layers: Range = None, tokens: Range = None, raw: bool = False,
+               device: Optional[DeviceLike] = None, allow_lossy: bool = False,
+               profiles: ProfilesLike = None, predictor: Optional[PredictorLike] = None,
+               checkpoint: int = 0, request_cost: int = 0, key: Optional[bytes] = None,
+               passphrase: Optional[Secret] = None, threads: Optional[int] = None,
+               memlimit: int = 0, progress: Optional[Progress] = None) -> Cache:
     """The cache of an archive as a kvarc.Cache of numpy arrays [batch, heads, tokens, channels].
 
     layers, tokens: as of Reader.read: a slice, a range or a pair (first, end), an int for one
@@ -250,12 +258,11 @@ def load_cache(file: Any, *, layers: Range = None, tokens: Range = None, raw: bo
     Other options as of Reader. An archive of `kvarc pack` gives its keys and values by layer.
     FormatError: it has no tensors, but files alone.
     """
-    return _load(file, layers, tokens, raw, lambda name: device, options)
+    reader = chosen(locals(), READER)
+    return _load(file, layers, tokens, raw, lambda name: device, reader)
 
 
 _ADAPTER_FREE = ("pairs", "pairs by layer", "cache")
-_READER = ("layers", "tokens", "salvage", "allow_lossy", "profiles", "predictor", "checkpoint",
-           "request_cost", "key", "passphrase", "threads", "memlimit", "progress")
 
 
 def _adapter_of(name: str) -> Any:
@@ -263,26 +270,33 @@ def _adapter_of(name: str) -> Any:
     return _adapters.get(name if name not in _ADAPTER_FREE else "transformers")
 
 
-def from_cache(cache: Cache, config: Any = None, **keywords: Any) -> Any:
-    """What load() returns of a Cache; with config one that was read with raw=True."""
+def from_cache(cache: Cache, config: Any = None, *, model: Any = None, device: Any = None,
+               ignore: Iterable[str] = ()) -> Any:
+    """What load() returns of a Cache; with config, or model, of one that was read with raw=True.
+    device, ignore: as of load(), of caches of a framework."""
+    if config is None:
+        config = getattr(model, "config", None)
     if config is not None:
         name = cache.format
         adapter = _adapter_of(name)
         if adapter is None:
             raise TypeError(f"there is no adapter for caches of {name!r}")
-        return adapter.from_cache(cache, config, **keywords)
+        return adapter.from_cache(cache, config, model=model, device=device, ignore=ignore)
     plain = all(list(layer.tensors) == ["key", "value"] and not layer.states
                 for layer in cache.layers)
     if not cache.format.startswith("pairs") and not (cache.format == "cache" and plain):
         return cache
-    pairs: List[Tuple[Any, Any]] = []
+    pairs = Pairs()
     for layer in cache.layers:
         k, v = layer.tensors["key"], layer.tensors["value"]
         pairs.append((k[0], v[0]) if cache.metadata.get("axes", 3) == 3 and len(k) == 1
                      else (k, v))
+    found: Union[Pairs, PairsByLayer] = pairs
     if cache.format == "pairs by layer":
-        return dict(zip(cache.metadata["layers"], pairs))
-    return pairs
+        found = PairsByLayer(zip(cache.metadata["layers"], pairs))
+    found.tokens, found.model = cache.tokens, cache.model
+    found.metadata = cache.metadata.get("user", {})
+    return found
 
 
 def _decoder(device: Any) -> Any:
@@ -304,46 +318,69 @@ def _decoder(device: Any) -> Any:
         return None
 
 
-def _load_for(file: Any, config: Any, reader: Dict[str, Any], keywords: Dict[str, Any]) -> Any:
-    """load() with config=. keywords: of the adapter."""
+def _load_for(file: Source, config: Any, reader: Dict[str, Any], layers: Range, tokens: Range,
+              model: Any, device: Any, ignore: Iterable[str]) -> Any:
+    """load() with config=."""
     from .device import Device
-    device = keywords.get("device")
-    if isinstance(device, Device):
-        keywords = {**keywords, "device": f"cuda:{device.ordinal}"}
 
     def device_of(name: str) -> Any:
         takes = getattr(_adapter_of(name), "takes_tensors", False)
         return _decoder(device) if takes else None
-    layers, tokens = reader.pop("layers", None), reader.pop("tokens", None)
-    return from_cache(_load(file, layers, tokens, True, device_of, reader), config, **keywords)
+    cache = _load(file, layers, tokens, True, device_of, reader)
+    where = f"cuda:{device.ordinal}" if isinstance(device, Device) else device
+    return from_cache(cache, config, model=model, device=where, ignore=ignore)
 
 
-def load(file: Any, *, config: Any = None, raw: bool = False, replay: Any = None,
-         **options: Any) -> Any:
+@overload
+def load(file: Source, *, layers: Range = None, tokens: Range = None, raw: bool = False,
+         device: Optional[DeviceLike] = None, allow_lossy: bool = False,
+         profiles: ProfilesLike = None, predictor: Optional[PredictorLike] = None,
+         checkpoint: int = 0, request_cost: int = 0, key: Optional[bytes] = None,
+         passphrase: Optional[Secret] = None, threads: Optional[int] = None, memlimit: int = 0,
+         progress: Optional[Progress] = None) -> Loaded: ...
+
+
+@overload
+def load(file: Source, *, layers: Range = None, tokens: Range = None, raw: bool = False,
+         device: Optional[DeviceLike] = None, config: Any = None, model: Any = None,
+         replay: Any = None, ignore: Iterable[str] = (), allow_lossy: bool = False,
+         profiles: ProfilesLike = None, predictor: Optional[PredictorLike] = None,
+         checkpoint: int = 0, request_cost: int = 0, key: Optional[bytes] = None,
+         passphrase: Optional[Secret] = None, threads: Optional[int] = None, memlimit: int = 0,
+         progress: Optional[Progress] = None) -> Any: ...
+
+
+def load(file: Source, *, layers: Range = None, tokens: Range = None, raw: bool = False,
+         device: Optional[DeviceLike] = None, config: Any = None, model: Any = None,
+         replay: Any = None, ignore: Iterable[str] = (), allow_lossy: bool = False,
+         profiles: ProfilesLike = None, predictor: Optional[PredictorLike] = None,
+         checkpoint: int = 0, request_cost: int = 0, key: Optional[bytes] = None,
+         passphrase: Optional[Secret] = None, threads: Optional[int] = None, memlimit: int = 0,
+         progress: Optional[Progress] = None) -> Any:
     """The cache of an archive, as it was given to save().
 
-    A list of pairs (or a dict of them) comes back as one, with arrays of the axes that it had;
-    an archive of `kvarc pack` as a list of pairs [heads, tokens, channels]. A cache of a
-    framework comes back as a kvarc.Cache of numpy arrays, or with config=model.config, or
-    model=model, as a cache of the framework. replay: the model, for an archive that was saved
-    with replay=. device: a Device, or "cuda:0": decoded in this GPU, into tensors of torch
-    where it is installed. With config= any device of torch: where it is no GPU, or has no kernels
-    here, the host decodes, and the adapter moves what it makes.
-    Options as of load_cache, or of the adapter.
+    A list of pairs (or a dict of them) comes back as one, with arrays of the axes that it had, and
+    with its token ids as `tokens`; an archive of `kvarc pack` as a list of pairs [heads, tokens,
+    channels]. A cache of a framework comes back as a kvarc.Cache of numpy arrays, or with
+    config=model.config, or model=model, as a cache of the framework; ignore: what may differ from
+    the model that it was saved with, as the message names it: ("attention",). replay: the model,
+    for an archive that was saved with replay=.
+    device: a Device, or "cuda:0": decoded in this GPU, into tensors of torch where it is
+    installed. With config= any device of torch: where it is no GPU, or has no kernels here, the
+    host decodes, and the tensors are moved. layers, tokens, raw as of load_cache; other options
+    as of Reader.
     """
-    reader = {k: options.pop(k) for k in _READER if k in options}
-    if config is None and options.get("model") is not None:
-        config = getattr(options["model"], "config", None)
-    if config is None and replay is None and "device" in options:
-        reader["device"] = options.pop("device")
-    if options and config is None:
-        raise TypeError(f"options that are not known: {', '.join(options)}")
+    reader = chosen(locals(), READER)
+    if config is None:
+        config = getattr(model, "config", None)
+    if ignore and config is None and replay is None:
+        raise TypeError("ignore: goes with config= or model=")
     if config is not None and replay is None:
-        return _load_for(file, config, reader, options)
-    if replay is not None:
-        from . import replay as engine
-        cache = engine.load_cache(file, replay, raw=raw or config is not None,
-                                  ignore=options.get("ignore", ()), **reader)
-    else:
-        cache = load_cache(file, raw=raw, **reader)
-    return from_cache(cache, config, **options)
+        return _load_for(file, config, reader, layers, tokens, model, device, ignore)
+    if replay is None:
+        return from_cache(load_cache(file, layers=layers, tokens=tokens, raw=raw, device=device,
+                                     **reader))
+    from . import replay as engine
+    cache = engine.load_cache(file, replay, raw=raw or config is not None, ignore=ignore,
+                              layers=layers, tokens=tokens, **reader)
+    return from_cache(cache, config, model=model, device=device, ignore=ignore)

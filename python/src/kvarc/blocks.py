@@ -16,13 +16,14 @@ import threading
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
 from . import _arrays
 from ._block_objects import BlockObjects
-from ._options import shown
+from ._options import WRITER, chosen, shown
+from ._types import Array, PathLike, ProfileLike, ProfilesLike, Secret
 from .errors import (AuthError, DamagedError, Error, FormatError, InputOutputError,
                      PredictorError)
 from .geometry import Tensor, Track
@@ -61,11 +62,11 @@ class Part:
         return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(
             _arrays.BITS[self.dtype]).itemsize
 
-    def of_bytes(self, flat: np.ndarray) -> np.ndarray:
+    def of_bytes(self, flat: Array) -> Array:
         """The elements' bits in the shape of the part, without a copy."""
         return flat.view(_arrays.BITS[self.dtype]).reshape(self.shape)
 
-    def views(self, array: np.ndarray) -> Iterator[Tuple[int, int, np.ndarray]]:
+    def views(self, array: Array) -> Iterator[Tuple[int, int, Array]]:
         """(layer, 0 or 1, [tokens, heads, channels]) of the part's elements, without copies."""
         order, axes = [], self.axes
         for letter in "2LTHD":
@@ -108,7 +109,7 @@ class BlockLayout:
             isinstance(array, np.ndarray) and array.shape == self.parts[0].shape and \
             array.dtype == _arrays.BITS[self.parts[0].dtype]
 
-    def arrays(self, memory: np.ndarray) -> Tuple[List[List[np.ndarray]], Optional[np.ndarray]]:
+    def arrays(self, memory: Array) -> Tuple[List[List[Array]], Optional[Array]]:
         """For each track its tensors' elements, views of the block's bytes; and those of bytes
         that are not described where they had to be copied to make whole rows."""
         if self.whole(memory):
@@ -138,7 +139,7 @@ def rows_of(dtype: str, size: int, channels: int = 128) -> List[Part]:
     return [Part(dtype, "TD", (size // row, channels), "opaque")]
 
 
-def _bytes_of(memory: Any, layout: BlockLayout, writeable: bool) -> np.ndarray:
+def _bytes_of(memory: Any, layout: BlockLayout, writeable: bool) -> Array:
     flat = memory if layout.whole(memory) else np.frombuffer(memory, np.uint8)
     if flat.nbytes != layout.size:
         raise ValueError(f"memory of {flat.nbytes} bytes, the layout is of {layout.size}")
@@ -147,11 +148,14 @@ def _bytes_of(memory: Any, layout: BlockLayout, writeable: bool) -> np.ndarray:
     return flat
 
 
-def encode(memory: Any, layout: BlockLayout, name: str, **options: Any) -> bytes:
+def encode(memory: Any, layout: BlockLayout, name: str, *, level: int = 1, verify: bool = False,
+           segment_tokens: int = 0, profile: Optional[ProfileLike] = None, parity: float = 0.0,
+           key: Optional[bytes] = None, passphrase: Optional[Secret] = None,
+           threads: Optional[int] = 1, memlimit: int = 0) -> bytes:
     """A record of a block. memory: a buffer of layout.size bytes, or an array of
     bits of the shape of its only part and of any strides, not copied; name: what the
-    engine calls it. Options as of Writer, level 1 unless said otherwise. Raises kvarc.Error."""
-    options.setdefault("threads", 1)
+    engine calls it. Other options as of Writer. Raises kvarc.Error."""
+    options = chosen(locals(), WRITER)
     arrays, _ = layout.arrays(_bytes_of(memory, layout, False))
     out = io.BytesIO()
     with Writer(out, layout.tracks, layout.tensors, identity={_NAME: name}, **options) as w:
@@ -160,13 +164,17 @@ def encode(memory: Any, layout: BlockLayout, name: str, **options: Any) -> bytes
     return out.getvalue()
 
 
-def decode(record: Any, memory: Any, layout: BlockLayout, name: str, **options: Any) -> None:
+def decode(record: Any, memory: Any, layout: BlockLayout, name: str, *,
+           profiles: ProfilesLike = None, key: Optional[bytes] = None,
+           passphrase: Optional[Secret] = None, threads: Optional[int] = 1,
+           memlimit: int = 0) -> None:
     """Fills the memory with the block of a record. Raises kvarc.Error when the record is damaged,
-    of another name or of another layout: what is in the memory then is nothing to use."""
-    options.setdefault("threads", 1)
+    of another name or of another layout: what is in the memory then is nothing to use. Other
+    options as of Reader."""
     flat = _bytes_of(memory, layout, True)
     arrays, copy = layout.arrays(flat)
-    with Reader(record, **options) as r:
+    with Reader(record, profiles=profiles, key=key, passphrase=passphrase, threads=threads,
+                memlimit=memlimit) as r:
         if r.identity.get(_NAME) != name:
             raise DamagedError("the record is of another block")
         if r.tracks != layout.tracks or r.tensors != layout.tensors or any(
@@ -189,8 +197,8 @@ class BlockStore:
     found at its start and put since, by their last use in a folder, by their put in S3 and Redis.
     sync: in a folder, records survive a crash of the machine, for some milliseconds a block.
     timeout: seconds in which S3 or Redis answer a request. s3: region, endpoint, access_key,
-    secret_key, session_token, or what AWS_REGION and so on say. Options as of Writer: level,
-    profile, key, passphrase. Any number of threads may call it.
+    secret_key, session_token, or what AWS_REGION and so on say. profiles: that records need, as of
+    Reader; other options as of Writer. Any number of threads may call it.
 
     put(), get(), exists() and delete() never raise for what is wrong with records or services: a
     block that cannot be read is a miss, is named in the log, and is removed when it is damaged; one
@@ -201,16 +209,21 @@ class BlockStore:
 
     PAUSE = 10.0
 
-    def __init__(self, url: Any, *, budget: int = 0, sync: bool = False, timeout: float = 5.0,
-                 s3: Optional[Mapping[str, str]] = None, profiles: Any = (),
-                 **options: Any) -> None:
+    def __init__(self, url: PathLike, *, budget: int = 0, sync: bool = False, timeout: float = 5.0,
+                 s3: Optional[Mapping[str, str]] = None, profiles: ProfilesLike = None,
+                 level: int = 1, verify: bool = False, segment_tokens: int = 0,
+                 profile: Optional[ProfileLike] = None, parity: float = 0.0,
+                 key: Optional[bytes] = None, passphrase: Optional[Secret] = None,
+                 threads: Optional[int] = 1, memlimit: int = 0) -> None:
+        self.options = chosen(locals(), WRITER)
+        del self.options["sync"]  # here it is of the store
         url = os.fspath(url)
         self.remote = "://" in url and not url.startswith("file:")
         self.url = url if self.remote or url.startswith("file:") else os.path.abspath(url)
         self.place = shown(self.url)
-        self.budget, self.options = budget, options
-        self._secrets = {k: options[k] for k in ("key", "passphrase") if k in options}
-        self._secrets["profiles"] = tuple(profiles)
+        self.budget = budget
+        self._reading: Dict[str, Any] = {"key": key, "passphrase": passphrase, "profiles": profiles,
+                                         "memlimit": memlimit}
         self._lock = threading.Lock()
         self._sizes: "OrderedDict[str, int]" = OrderedDict()  # by use, the oldest first
         self.used = 0
@@ -294,7 +307,7 @@ class BlockStore:
             if record is None:
                 self._count(name, None)
                 return False
-            decode(record, memory, layout, key, **self._secrets)
+            decode(record, memory, layout, key, **self._reading)
         except (DamagedError, FormatError) as e:
             _log.warning("%s: a miss, its record is removed: %s", key, e)
             self._remove(name)

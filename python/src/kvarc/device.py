@@ -14,6 +14,7 @@ from ._io import Calls
 from ._native import ffi, lib
 from ._options import Common, count
 from ._ranges import Range
+from ._types import DeviceLike, IdsLike, PathLike
 from .errors import DamagedError
 from .geometry import Tensor
 from .reader import Reader
@@ -187,8 +188,8 @@ class Plan:
         return range(first, self._next)
 
     def finish(self) -> Dict[int, Any]:
-        """Waits for the stream; raises unless every chunk of the layers that were decoded passed its
-        check. Returns `arrays`."""
+        """Waits for the stream; raises unless every chunk of the layers that were decoded passed
+        its check. Returns `arrays`."""
         n = self._next - self.layers.start
         if n:
             with self._device._calls.one():
@@ -259,9 +260,9 @@ class Device:
     One thread uses a Device at a time; the GIL is released while the library works.
     """
 
-    def __init__(self, device: Any = "cuda:0", *, driver: Optional[str] = None,
-                 kernels: Optional[str] = None, encoders: Optional[str] = None,
-                 exact: Optional[str] = None, memlimit: int = 0) -> None:
+    def __init__(self, device: DeviceLike = "cuda:0", *, driver: Optional[PathLike] = None,
+                 kernels: Optional[PathLike] = None, encoders: Optional[PathLike] = None,
+                 exact: Optional[PathLike] = None, memlimit: int = 0) -> None:
         self._calls = Calls("device")
         self._models: List[_Model] = []
         self._common = common = Common(threads=1, memlimit=memlimit)
@@ -364,7 +365,8 @@ class Device:
             return plan.finish()
 
     def append(self, writer: Writer, track: int, arrays: Union[Mapping[int, Any], Sequence[Any]],
-               *, ids: Any = None, positions: Any = None, stream: Any = None) -> int:
+               *, ids: Optional[IdsLike] = None, positions: Optional[IdsLike] = None,
+               stream: Any = None) -> int:
         """Appends tokens, whose elements are in the GPU, to a track; returns how many.
 
         As Writer.append. The host encodes the first segment at level 1, whose parameters
@@ -422,7 +424,8 @@ class _Output:
 
     def append(self, track: int, taken: Mapping[int, _dlpack.Taken], first: int, n: int,
                ids: Optional[np.ndarray], positions: Optional[np.ndarray]) -> None:
-        device, stream, keep = self.device, ffi.cast("void *", self.stream), []
+        device, stream = self.device, ffi.cast("void *", self.stream)
+        keep: List[Any] = []
         views = ffi.new("kvarc_device_view[]", len(self._reader.tensors))
         for i, array in taken.items():
             _Elements.fill(views[i], array, first, n)

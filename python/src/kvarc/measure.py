@@ -5,12 +5,16 @@ from __future__ import annotations
 import io
 import time
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Union, cast
 
 import numpy as np
 
 from . import archive
 from ._io import is_buffer, is_path
+from ._options import chosen
+from ._types import CacheLike, Info, PredictorLike, ProfileLike, Progress, \
+    RopeLike, Secret, Source
+from .cache import Cache
 from .errors import Error
 from .models import Profile
 from .reader import Reader
@@ -18,12 +22,14 @@ from .reader import Reader
 __all__ = ["info", "bench", "Measured"]
 
 
-def info(file: Any, **options: Any) -> Dict[str, Any]:
+def info(file: Source, *, checkpoint: int = 0, salvage: bool = False, key: Optional[bytes] = None,
+         passphrase: Optional[Secret] = None, memlimit: int = 0) -> Info:
     """What an archive is and holds, as a dict: that of Reader.info with identity, tracks (kind,
     window, label, tokens), tensors, checkpoints and items. Nothing is decoded. Options as of
     Reader."""
-    with Reader(file, **options) as r:
-        found = r.info
+    with Reader(file, checkpoint=checkpoint, salvage=salvage, key=key, passphrase=passphrase,
+                memlimit=memlimit) as r:
+        found: Dict[str, Any] = {**r.info}
         found["identity"] = r.identity
         found["tracks"] = [{"kind": t.kind, "window": t.window, "label": t.label,
                             "tokens": r.tokens(i)} for i, t in enumerate(r.tracks)]
@@ -33,7 +39,11 @@ def info(file: Any, **options: Any) -> Dict[str, Any]:
                              "name": t.name} for t in r.tensors]
         found["checkpoints"] = [vars(c) for c in r.checkpoints]
         found["items"] = r.items
-    return found
+    return cast(Info, found)
+
+
+_SAVED = ("rope", "verify", "segment_tokens", "profile", "predictor", "embed_profile", "parity",
+          "memlimit")
 
 
 @dataclass(frozen=True)
@@ -49,23 +59,27 @@ class Measured:
     load_mb_s: float
 
 
-def bench(cache: Any, *, levels: Sequence[int] = (0, 1), repeats: int = 3,
-          dtype: Optional[str] = None, threads: Optional[int] = 1, **options: Any
-          ) -> List[Measured]:
+def bench(cache: Union[CacheLike, Source], *, levels: Sequence[int] = (0, 1), repeats: int = 3,
+          dtype: Optional[str] = None, rope: RopeLike = None, threads: Optional[int] = 1,
+          verify: bool = False, segment_tokens: int = 0, profile: Optional[ProfileLike] = None,
+          predictor: Optional[PredictorLike] = None, embed_profile: bool = False,
+          parity: float = 0.0, memlimit: int = 0) -> List[Measured]:
     """Saves a cache to memory and loads it again at each level; every bit is compared.
 
     cache: as save() takes it, or an archive of such a cache. threads: 1, as in the tables of the
-    README; None: the processors of this process. Options as of save().
+    README; None: the processors of this process. Other options as of save().
     """
-    if is_path(cache) or is_buffer(cache) and not isinstance(cache, np.ndarray):
-        made = archive.load_cache(cache, raw=True)
+    options = chosen(locals(), _SAVED)
+    given: Any = cache
+    if is_path(given) or is_buffer(given) and not isinstance(given, np.ndarray):
+        made = archive.load_cache(given, raw=True)
     else:
-        made = archive.to_cache(cache, dtype=dtype)
-    if options.get("profile") is not None:
-        options["profile"] = Profile.of(options["profile"])
+        made = archive.to_cache(given, dtype=dtype)
+    if profile is not None:
+        profile = options["profile"] = Profile.of(profile)
     rows = []
     for level in levels:
-        save_s, load_s, stats, data = [], [], {}, b""
+        save_s, load_s, stats, data = [], [], {}, memoryview(b"")
         for _ in range(max(repeats, 1)):
             file, start = io.BytesIO(), time.perf_counter()
             stats = archive.save(file, made, level=level, threads=threads, **options)
@@ -73,8 +87,8 @@ def bench(cache: Any, *, levels: Sequence[int] = (0, 1), repeats: int = 3,
             data = file.getbuffer()
             start = time.perf_counter()
             back = archive.load_cache(data, raw=True, threads=threads,
-                                      profiles=options.get("profile"),
-                                      predictor=options.get("predictor"))
+                                      memlimit=memlimit, profiles=profile,
+                                      predictor=predictor)
             load_s.append(time.perf_counter() - start)
         _compare(made, back)
         raw = stats["raw_bytes"]
@@ -83,7 +97,7 @@ def bench(cache: Any, *, levels: Sequence[int] = (0, 1), repeats: int = 3,
     return rows
 
 
-def _compare(made: Any, back: Any) -> None:
+def _compare(made: Cache, back: Cache) -> None:
     from ._arrays import as_bits
     for i, (a, b) in enumerate(zip(made.layers, back.layers)):
         for name, array in a.tensors.items():

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import numpy as np
 
 from . import _arrays
-from ._io import Sink, Source, callback, is_buffer, is_path
+from ._io import FileSink, FileSource, base_name, callback, is_buffer, is_path
 from ._native import ffi, lib
 from ._options import Common
+from ._types import Array, ModelInfo, PathLike, ProfileInfo, Source, Target
 from .geometry import Rope
 
 __all__ = ["Profile", "Predictor", "External"]
@@ -20,11 +21,11 @@ class Profile:
     """A profile (.kvp): linear models of a cache's tensors, for levels 2 to 8. file: a path,
     bytes or a binary file. Immutable; any number of readers and writers may share it."""
 
-    def __init__(self, file: Any, *, memlimit: int = 0) -> None:
+    def __init__(self, file: Source, *, memlimit: int = 0) -> None:
         self._common = Common(memlimit=memlimit)
-        self.name = os.path.basename(os.fspath(file)) if is_path(file) else ""
+        self.name = base_name(file)
         c = ffi.new("kvarc_profile **")
-        source = Source(file, self._common.trouble)
+        source = FileSource(file, self._common.trouble)
         try:
             self._common.trouble.check(lib.kvarc_profile_open(c, source.c,
                                                               self._common.pointer()))
@@ -56,16 +57,16 @@ class Profile:
         self._own(c)
         return self
 
-    def write(self, file: Any) -> None:
+    def write(self, file: Target) -> None:
         """Writes the .kvp file to a path, which is made or emptied, or to a binary file."""
-        sink = Sink(file, self._common.trouble)
+        sink = FileSink(file, self._common.trouble)
         try:
             self._common.trouble.check(lib.kvarc_profile_write(self.c, sink.c))
         finally:
             sink.close()
 
     @property
-    def info(self) -> Dict[str, Any]:
+    def info(self) -> ProfileInfo:
         """digest (hexadecimal), file_bytes, coefficients, levels, n_models, identity."""
         c = ffi.new("kvarc_profile_info *")
         self._common.trouble.check(lib.kvarc_profile_get_info(self.c, c))
@@ -86,7 +87,8 @@ class Profile:
     @property
     def ropes(self) -> List[Rope]:
         """The RoPEs of the keys that it models: save(rope=profile.ropes[0])."""
-        c, found = ffi.new("kvarc_rope *"), []
+        c = ffi.new("kvarc_rope *")
+        found: List[Rope] = []
         while lib.kvarc_profile_rope(self.c, len(found), c) == lib.KVARC_OK:
             found.append(Rope(tuple(c.freq[0:c.rotary // 2]), bool(c.pairing)))
         return found
@@ -103,20 +105,23 @@ class External:
     alone. What a method raises ends the save or load, with PredictorError.
     """
 
-    def segment(self, ids: np.ndarray, positions: np.ndarray) -> None:
+    def segment(self, ids: Array, positions: Array) -> None:
+        """The next tokens."""
         raise NotImplementedError
 
-    def predict(self, layer: int, k: np.ndarray, v: np.ndarray) -> None:
+    def predict(self, layer: int, k: Array, v: Array) -> None:
+        """Fills what keys and values of the tokens are expected to be."""
         raise NotImplementedError
 
-    def advance(self, layer: int, k: np.ndarray, v: np.ndarray) -> None:
-        pass
+    def advance(self, layer: int, k: Array, v: Array) -> None:
+        """What they are."""
 
     def restart(self) -> None:
+        """The first token comes again."""
         raise NotImplementedError
 
     def close(self) -> None:
-        pass
+        """The sequence ends."""
 
 
 class Predictor:
@@ -124,8 +129,10 @@ class Predictor:
     and safetensors. memlimit: 0: none. weight_cache: a folder in which converted weights are
     kept. Any number of readers and writers may share it."""
 
-    def __init__(self, path: Any, *, threads: Optional[int] = None, memlimit: int = 0,
-                 weight_cache: Optional[str] = None) -> None:
+    _external: Optional["_Sequences"] = None
+
+    def __init__(self, path: PathLike, *, threads: Optional[int] = None, memlimit: int = 0,
+                 weight_cache: Optional[PathLike] = None) -> None:
         self._common = common = Common(threads=threads, memlimit=memlimit)
         options = common.pointer()
         if weight_cache is not None:
@@ -158,8 +165,8 @@ class Predictor:
                         lambda p: lib.kvarc_predictor_close(ffi.new("kvarc_predictor **", p)))
 
     @classmethod
-    def external(cls, identity: bytes, open_sequence: Any, *, layers: int, heads: int,
-                 channels: int, name: str = "") -> "Predictor":
+    def external(cls, identity: bytes, open_sequence: Callable[[], External], *, layers: int,
+                 heads: int, channels: int, name: str = "") -> "Predictor":
         """A predictor of the application. identity: 16 bytes, others for anything that predicts
         otherwise. open_sequence() returns an External. heads, channels: of keys and values; at
         most 256 channels a head. Exceptions of a sequence are the `__cause__` of what save and
@@ -168,7 +175,7 @@ class Predictor:
             raise ValueError("identity: 16 bytes are needed")
         self = cls.__new__(cls)
         self._common, self.name = Common(), name
-        self._external = owner = _Sequences(self._common, open_sequence, heads, channels)
+        owner = self._external = _Sequences(self._common, open_sequence, heads, channels)
         c_external = ffi.new("kvarc_external *", {
             "layers": layers, "heads": heads, "channels": channels,
             "name": self._common.text(name or None), "open": lib.kvpy_external_open,
@@ -195,7 +202,7 @@ class Predictor:
         return bytes(ffi.buffer(c)).hex()
 
     @property
-    def model(self) -> Dict[str, Any]:
+    def model(self) -> ModelInfo:
         """arch, name, layers, heads, channels, vocabulary."""
         c = ffi.new("kvarc_predictor_model *")
         self._common.trouble.check(lib.kvarc_predictor_get_model(self.c, c))
@@ -222,7 +229,7 @@ class _Sequence:
         self.n = 0
         self.handle = ffi.new_handle(self)
 
-    def rows(self, c: Any) -> np.ndarray:
+    def rows(self, c: Any) -> Array:
         shape = (self.n, self.owner.heads, self.owner.channels)
         return np.frombuffer(ffi.buffer(c, 4 * int(np.prod(shape))), np.float32).reshape(shape)
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, cast
 
 import numpy as np
 
 from . import _arrays, geometry
-from ._io import Calls, MemorySinks, Source
+from ._io import Calls, FileSource, MemorySinks
 from ._native import ffi, lib
 from ._options import Common, reader_options
 from ._ranges import Range, span
+from ._types import Array, PredictorLike, ProfilesLike, Progress, ReaderInfo, Secret, Source
 from .errors import DamagedError, OptionsError, Trouble
 
 __all__ = ["Reader", "Checkpoint", "Damage"]
@@ -73,21 +74,28 @@ class Reader:
     checkpoint: number of the state to open, 0: the last one. salvage: read what is undamaged of
     a damaged archive. profiles: for archives that need one, a path or Profile, or some of them;
     installed ones are found without it. predictor: a Predictor or the path of the model, for
-    levels 4 to 8. request_cost: bytes that pass while a request takes, 0: 65536.
-    Other options as of Writer. One thread uses a Reader at a time; the GIL is released while the
-    library works. Every check of what is read was made when a call returns. UsageError: another
-    call of the Reader is at work, in another thread or because this one comes from its callback.
-    A process that was forked may read with a Reader of a path, in one thread, and close it.
+    levels 4 to 8. allow_lossy: elements that a tier has changed are welcome. request_cost: bytes
+    that pass while a request takes, 0: 65536. Other options as of Writer. One thread uses a Reader
+    at a time; the GIL is released while the library works. Every check of what is read was made
+    when a call returns. UsageError: another call of the Reader is at work, in another thread or
+    because this one comes from its callback. A process that was forked may read with a Reader of a
+    path, in one thread, and close it.
     """
 
-    def __init__(self, file: Any, *, threads: Optional[int] = None, memlimit: int = 0,
-                 progress: Any = None, **options: Any) -> None:
+    def __init__(self, file: Source, *, salvage: bool = False, allow_lossy: bool = False,
+                 profiles: ProfilesLike = None, predictor: Optional[PredictorLike] = None,
+                 checkpoint: int = 0, request_cost: int = 0, key: Optional[bytes] = None,
+                 passphrase: Optional[Secret] = None, threads: Optional[int] = None,
+                 memlimit: int = 0, progress: Optional[Progress] = None) -> None:
         self._c, self._calls = ffi.new("kvarc_reader **"), Calls("reader")
         self._common = common = Common(threads=threads, memlimit=memlimit, progress=progress)
-        self._options = reader_options(common, **options)
-        self._salvage = bool(options.get("salvage"))
+        self._options = reader_options(
+            common, salvage=salvage, allow_lossy=allow_lossy, profiles=profiles,
+            predictor=predictor, checkpoint=checkpoint, request_cost=request_cost, key=key,
+            passphrase=passphrase)
+        self._salvage = bool(salvage)
         self._lost: List[Damage] = []
-        self._source: Optional[Source] = Source(file, common.trouble)
+        self._source: Optional[FileSource] = FileSource(file, common.trouble)
         try:
             self._check(lib.kvarc_reader_open(self._c, self._source.c, self._options))
             self.tracks, self.tensors = geometry.from_c(lib.kvarc_reader_geometry(self._c[0]))
@@ -173,7 +181,7 @@ class Reader:
         return pairs
 
     @property
-    def info(self) -> Dict[str, Any]:
+    def info(self) -> ReaderInfo:
         """Sizes in bytes, numbers of frames, chunks and segments, the state of the end."""
         c = ffi.new("kvarc_info *")
         self._check(lib.kvarc_reader_get_info(self._handle(), c))
@@ -183,12 +191,13 @@ class Reader:
         info: Dict[str, Any] = {name: getattr(c, name) for name in names}
         info.update(file_id=bytes(ffi.buffer(c.file_id)).hex(), state=STATES[c.state],
                     encrypted=bool(c.encrypted))
-        return info
+        return cast(ReaderInfo, info)
 
     @property
     def checkpoints(self) -> List[Checkpoint]:
         """States that the archive can be opened at, ascending."""
-        c, found = ffi.new("kvarc_checkpoint *"), []
+        c = ffi.new("kvarc_checkpoint *")
+        found: List[Checkpoint] = []
         while True:
             ret = lib.kvarc_reader_checkpoint(self._handle(), len(found), c)
             if ret == lib.KVARC_END:
@@ -201,7 +210,8 @@ class Reader:
     @property
     def items(self) -> List[Tuple[str, int]]:
         """Names and bytes of the files that the archive restores."""
-        c, found = ffi.new("kvarc_item *"), []
+        c = ffi.new("kvarc_item *")
+        found: List[Tuple[str, int]] = []
         while lib.kvarc_reader_item(self._handle(), len(found), c) == lib.KVARC_OK:
             found.append((ffi.string(c.name).decode("utf-8", "replace"), c.bytes))
         return found
@@ -214,7 +224,7 @@ class Reader:
         self._check(self._call(lib.kvarc_unpack, lib.kvpy_item_open, sinks.handle))
         return {name: one.data for name, one in sinks.items}
 
-    def _tokens(self, track: int, tokens: Range, want_ids: bool) -> np.ndarray:
+    def _tokens(self, track: int, tokens: Range, want_ids: bool) -> Array:
         t0, n = span(tokens, self.tokens(track), "tokens")
         out = np.empty(n, np.int32)
         c = ffi.from_buffer("int32_t[]", out) if n else ffi.NULL
@@ -222,14 +232,14 @@ class Reader:
         self._check(self._call(lib.kvarc_reader_read_tokens, track, t0, n, ids, positions))
         return out
 
-    def ids(self, track: int = 0, tokens: Range = None) -> Optional[np.ndarray]:
+    def ids(self, track: int = 0, tokens: Range = None) -> Optional[Array]:
         """Token ids of a track, int32 [tokens]; None: the archive has none."""
         try:
             return self._tokens(track, tokens, True)
         except OptionsError:
             return None
 
-    def positions(self, track: int = 0, tokens: Range = None) -> np.ndarray:
+    def positions(self, track: int = 0, tokens: Range = None) -> Array:
         """Positions of the tokens of a track, int32 [tokens]."""
         return self._tokens(track, tokens, False)
 
@@ -246,7 +256,7 @@ class Reader:
 
     def read(self, track: int = 0, *, layers: Range = None, tokens: Range = None,
              tensors: Optional[Sequence[int]] = None, raw: bool = False,
-             out: Optional[Mapping[int, np.ndarray]] = None) -> Dict[int, np.ndarray]:
+             out: Optional[Mapping[int, Array]] = None) -> Dict[int, Array]:
         """Elements of a track, by index of the tensor: arrays [tokens, heads, channels].
 
         layers, tokens: a slice, a range or a pair (first, end): from first on, before end; an
@@ -260,7 +270,7 @@ class Reader:
         c = self._range(track, layers, tokens)
         wanted = self._wanted(track, c, tensors if out is None else list(out))
         views = ffi.new("kvarc_view[]", max(len(self.tensors), 1))
-        arrays: Dict[int, np.ndarray] = {}
+        arrays: Dict[int, Array] = {}
         keep = []
         for i in wanted:
             t = self.tensors[i]
@@ -278,7 +288,7 @@ class Reader:
         return {i: _arrays.from_bits(a, self.tensors[i].dtype, raw) for i, a in arrays.items()}
 
     @staticmethod
-    def _checked_out(array: Any, tensor: geometry.Tensor, shape: Tuple[int, ...]) -> np.ndarray:
+    def _checked_out(array: Any, tensor: geometry.Tensor, shape: Tuple[int, ...]) -> Array:
         bits, _ = _arrays.as_bits(array, tensor.dtype)
         if bits.shape != shape:
             raise ValueError(f"out: shape {bits.shape}, expected {shape}")

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from typing import Any, Dict, Iterator, List, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import torch
 from transformers import cache_utils
 
 from . import _arrays, _layout, archive
+from ._options import READER, chosen
+from ._ranges import Range
+from ._types import PredictorLike, ProfilesLike, Progress, Secret, Source
 from .cache import Cache
 from .errors import OptionsError, PredictorError
 from .models import Predictor
@@ -76,6 +79,8 @@ class Recorder:
         ids = keywords.get("input_ids", args[0] if args else None)
         if ids is None:
             ids = keywords.get("inputs_embeds")
+        if ids is None:
+            return
         past = keywords.get("past_key_values")
         if past is None or int(past.get_seq_length()) == 0:
             self.pieces.clear()
@@ -149,7 +154,8 @@ def _again(model: Any, ids: np.ndarray, pieces: Sequence[int], threads: int
                                       "replay of " + known.get("model", "a model"))
 
 
-def for_save(cache: Cache, replay: Union[Recorder, Any], schedule: Any = None) -> Dict[str, Any]:
+def for_save(cache: Cache, replay: Union[Recorder, Any], schedule: Optional[Sequence[int]] = None
+             ) -> Dict[str, Any]:
     """Options of Writer that make an archive of a cache which replay, a model or a Recorder,
     computes again; notes in the cache's metadata how. schedule: the pieces, when it is a model:
     None: all tokens at once."""
@@ -181,17 +187,21 @@ def for_save(cache: Cache, replay: Union[Recorder, Any], schedule: Any = None) -
             "profile": residual_profile(pairs, predicted, dtype, LEVEL)}
 
 
-def load_cache(file: Any, model: Any, *, raw: bool = False, ignore: Any = (),
-               **options: Any) -> Cache:
+def load_cache(file: Source, model: Any, *, layers: Range = None, tokens: Range = None,
+               raw: bool = False, ignore: Iterable[str] = (), allow_lossy: bool = False,
+               profiles: ProfilesLike = None, predictor: Optional[PredictorLike] = None,
+               checkpoint: int = 0, request_cost: int = 0, key: Optional[bytes] = None,
+               passphrase: Optional[Secret] = None, threads: Optional[int] = None,
+               memlimit: int = 0, progress: Optional[Progress] = None) -> Cache:
     """What kvarc.load_cache returns of an archive of for_save, with the model. The recorded
     identity must be that of the model (ignore: as of kvarc.transformers.check).
     Raises PredictorError where the model computes other bits here."""
-    reader = {k: v for k, v in options.items() if k not in ("layers", "tokens")}
+    reader = chosen(locals(), READER)
     with Reader(file, **reader) as r:
         found, recorded = _layout.find_json(r), r.identity
         metadata = found.get("metadata") if found else None
         if not isinstance(metadata, dict) or "replay" not in metadata:
-            return archive.load_cache(file, raw=raw, **options)
+            return archive.load_cache(file, layers=layers, tokens=tokens, raw=raw, **reader)
         check(recorded, identity(model=model), ignore)
         ids = r.ids(0)
     if ids is None:
@@ -200,9 +210,10 @@ def load_cache(file: Any, model: Any, *, raw: bool = False, ignore: Any = (),
     threads = notes.get("threads") if isinstance(notes, dict) else None
     if type(threads) is not int or not 0 < threads <= _THREADS_MAX:
         raise damaged("the threads of its replay are out of range")
-    _, _, predictor = _again(model, ids, unpack_schedule(notes.get("schedule"), len(ids)), threads)
+    _, _, predicted = _again(model, ids, unpack_schedule(notes.get("schedule"), len(ids)), threads)
     try:
-        return archive.load_cache(file, raw=raw, predictor=predictor, **options)
+        return archive.load_cache(file, layers=layers, tokens=tokens, raw=raw,
+                                  **{**reader, "predictor": predicted})
     except PredictorError as e:
         raise _diverged(e, recorded) from e
 

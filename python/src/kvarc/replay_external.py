@@ -2,7 +2,7 @@
 """A predictor that predicts the keys and values of a cache in memory, and its profile."""
 from __future__ import annotations
 
-from typing import List, Tuple
+from typing import Dict, List, Tuple
 
 import numpy as np
 
@@ -54,7 +54,8 @@ def predictor_of(pairs: Pairs, dtype: str, identity: bytes, name: str) -> Predic
 
 def residual_profile(pairs: Pairs, predicted: Pairs, dtype: str, level: int) -> Profile:
     """A profile of how far pairs are from what is predicted."""
-    tensors, arrays = [], {}
+    tensors: List[Tensor] = []
+    arrays: Dict[int, np.ndarray] = {}
     for layer, (true, guess) in enumerate(zip(pairs, predicted)):
         for kind, a, b in zip(("key", "value"), true, guess):
             exact, far = to_float(a, dtype), to_float(a, dtype) - to_float(b, dtype)

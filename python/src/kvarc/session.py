@@ -7,12 +7,17 @@ import os
 import time as _time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, overload
 
 import numpy as np
 
 from . import _layout, archive
 from ._layout import Layout
+from ._options import READER, WRITER, chosen
+from ._ranges import Range
+from ._types import Array, CacheLike, DeviceLike, IdsLike, Loaded, PathLike, PredictorLike, \
+    ProfileLike, ProfilesLike, Progress, RopeLike, Secret
+from .cache import Cache
 from .errors import GeometryError, UsageError, of_os_error
 from .reader import Checkpoint, Reader
 from .writer import Writer
@@ -35,7 +40,7 @@ class Appended:
     written_bytes: int
 
 
-def _same_bits(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _same_bits(a: Array, b: Array) -> Array:
     """Which tokens of two arrays [tokens, heads, channels] are equal, bit for bit."""
     unsigned = f"u{a.dtype.itemsize}"
     return (np.asarray(a).view(unsigned) == np.asarray(b).view(unsigned)).all(axis=(1, 2))
@@ -106,14 +111,21 @@ class Session:
     its new tokens. A cache that was cropped, or that continues an earlier state, replaces the
     tokens behind the common ones; earlier checkpoints stay as they were. A crash at any time
     leaves the last checkpoint. One process at a time appends.
-    options: of Writer, levels 0 to 3.
+    model: its name, or the model itself, and rope as of save(); other options as of Writer,
+    levels 0 to 3.
     """
 
-    def __init__(self, path: Any, *, model: Any = None, rope: Any = None, **options: Any) -> None:
+    def __init__(self, path: PathLike, *, model: Any = None, rope: RopeLike = None, level: int = 1,
+                 verify: bool = False, segment_tokens: int = 0,
+                 profile: Optional[ProfileLike] = None, embed_profile: bool = False,
+                 parity: float = 0.0, tier: Optional[str] = None, key: Optional[bytes] = None,
+                 passphrase: Optional[Secret] = None, threads: Optional[int] = None,
+                 memlimit: int = 0, progress: Optional[Progress] = None, sync: bool = True) -> None:
+        options = chosen(locals(), WRITER)
         self.path = os.fspath(path)
         self.model, self.rope = model, rope
         self.options: Dict[str, Any] = options
-        self._secrets = {k: options[k] for k in ("key", "passphrase") if k in options}
+        self._secrets: Dict[str, Any] = {"key": key, "passphrase": passphrase}
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -133,9 +145,11 @@ class Session:
         finally:
             os.close(fd)
 
-    def append(self, cache: Any, *, tokens: Any = None, label: Optional[str] = None,
-               time: Optional[float] = None, compare: bool = True, **keywords: Any) -> Appended:
-        """Saves the state of a cache; see save() for cache, tokens and keywords.
+    def append(self, cache: CacheLike, *, tokens: Optional[IdsLike] = None,
+               label: Optional[str] = None, time: Optional[float] = None, compare: bool = True,
+               dtype: Optional[str] = None, metadata: Optional[Mapping[str, Any]] = None,
+               identity: Optional[Mapping[str, str]] = None, config: Any = None) -> Appended:
+        """Saves the state of a cache; see save() for cache, tokens and other keywords.
 
         label: readable text of the checkpoint. Of a state that is the last checkpoint already,
         with the same label or None, nothing is written. time: seconds since 1970, None: now.
@@ -144,7 +158,8 @@ class Session:
         positions count as equal tokens: faster, and right only where the caller never computes
         tokens again.
         """
-        made = archive.to_cache(cache, tokens=tokens, model=self.model, **keywords)
+        made = archive.to_cache(cache, tokens=tokens, model=self.model, dtype=dtype,
+                                metadata=metadata, identity=identity, config=config)
         layout = _layout.make(made, self.rope)
         milliseconds = int((_time.time() if time is None else time) * 1000)
         with self._locked():
@@ -152,7 +167,7 @@ class Session:
                 return self._first(layout, made, label, milliseconds)
             return self._next(layout, label, milliseconds, compare)
 
-    def _first(self, layout: Layout, made: Any, label: Optional[str], time: int) -> Appended:
+    def _first(self, layout: Layout, made: Cache, label: Optional[str], time: int) -> Appended:
         _layout.describe(layout)
         identity = {**({"model": made.model} if made.model else {}), **made.identity}
         with Writer(self.path, layout.tracks, layout.tensors, identity=identity,
@@ -213,9 +228,39 @@ class Session:
         with Reader(self.path, **self._secrets) as r:
             return r.checkpoints
 
-    def load(self, checkpoint: int = 0, **options: Any) -> Any:
-        """A saved state, by number, 0: the last one; options as of kvarc.load."""
-        return archive.load(self.path, checkpoint=checkpoint, **{**self._secrets, **options})
+    @overload
+    def load(self, checkpoint: int = 0, *, layers: Range = None, tokens: Range = None,
+             raw: bool = False, device: Optional[DeviceLike] = None, allow_lossy: bool = False,
+             profiles: ProfilesLike = None, predictor: Optional[PredictorLike] = None,
+             request_cost: int = 0, key: Optional[bytes] = None,
+             passphrase: Optional[Secret] = None, threads: Optional[int] = None, memlimit: int = 0,
+             progress: Optional[Progress] = None) -> Loaded: ...
+
+    @overload
+    def load(self, checkpoint: int = 0, *, layers: Range = None, tokens: Range = None,
+             raw: bool = False, device: Optional[DeviceLike] = None, config: Any = None,
+             model: Any = None, replay: Any = None, ignore: Iterable[str] = (),
+             allow_lossy: bool = False, profiles: ProfilesLike = None,
+             predictor: Optional[PredictorLike] = None, request_cost: int = 0,
+             key: Optional[bytes] = None, passphrase: Optional[Secret] = None,
+             threads: Optional[int] = None, memlimit: int = 0,
+             progress: Optional[Progress] = None) -> Any: ...
+
+    def load(self, checkpoint: int = 0, *, layers: Range = None, tokens: Range = None,
+             raw: bool = False, device: Optional[DeviceLike] = None, config: Any = None,
+             model: Any = None, replay: Any = None, ignore: Iterable[str] = (),
+             allow_lossy: bool = False, profiles: ProfilesLike = None,
+             predictor: Optional[PredictorLike] = None, request_cost: int = 0,
+             key: Optional[bytes] = None, passphrase: Optional[Secret] = None,
+             threads: Optional[int] = None, memlimit: int = 0,
+             progress: Optional[Progress] = None) -> Any:
+        """A saved state, by number, 0: the last one; options as of kvarc.load. key and passphrase
+        are those of the Session unless given."""
+        reader = chosen(locals(), READER)
+        if key is None and passphrase is None:
+            reader.update(self._secrets)
+        return archive.load(self.path, layers=layers, tokens=tokens, raw=raw, device=device,
+                            config=config, model=model, replay=replay, ignore=ignore, **reader)
 
 
 def _token_tracks(layout: Layout) -> List[int]:

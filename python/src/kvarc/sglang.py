@@ -103,8 +103,8 @@ class KvarcHiCache(HiCacheFile):
             dtype = _arrays.as_bits(page.new_empty(0))[1]
         except TypeError:
             return BlockLayout(size)
-        axes = _AXES.get(getattr(pool, "layout", None), "")
-        extents = {"2": 2, "1": 1, "L": getattr(pool, "layer_num", None),
+        axes = _AXES.get(getattr(pool, "layout", ""), "")
+        extents: Dict[str, Any] = {"2": 2, "1": 1, "L": getattr(pool, "layer_num", None),
                    "T": getattr(pool, "page_size", None), "H": getattr(pool, "head_num", None),
                    "D": getattr(pool, "head_dim", None)}
         shape = tuple(extents[letter] for letter in axes)

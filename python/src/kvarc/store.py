@@ -7,14 +7,17 @@ import re
 import time as _time
 import warnings
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union, overload
 
-from . import _arrays, _safetensors, archive, geometry
+from . import _arrays, _ranges, _safetensors, archive, geometry
 from ._import import Import
 from ._io import MemorySinks, callback, is_path
 from ._native import ffi, lib
-from ._options import Common, count, shown, writer_options
+from ._options import Common, chosen, count, shown, writer_options
 from ._profiles import why_unfit
+from ._ranges import Range
+from ._types import CacheLike, DeviceLike, IdsLike, Loaded, PathLike, ProfileLike, ProfilesLike, \
+    RopeLike
 from .errors import Error, FormatError, NotFoundError, PredictorError, Trouble, UsageError
 from .models import Profile
 
@@ -109,6 +112,10 @@ def _line(opaque: Any, text: Any) -> None:
     ffi.from_handle(opaque).list.append(_string(text))
 
 
+# Keywords of save() and find() that say what a cache is.
+_CACHE = ("tokens", "model", "dtype", "metadata", "identity", "config")
+
+
 def _default() -> str:
     """The store of the command: KVARC_STORE, or else a folder of the user."""
     if os.environ.get("KVARC_STORE"):
@@ -147,8 +154,9 @@ class Store:
     evicts keys), which is recorded in the store.
     """
 
-    def __init__(self, url: Any = None, *, create: bool = True, sync: bool = True,
-                 namespace: Optional[str] = None, profiles: Any = (), threads: Optional[int] = None,
+    def __init__(self, url: Optional[PathLike] = None, *, create: bool = True, sync: bool = True,
+                 namespace: Optional[str] = None, profiles: ProfilesLike = None,
+                 threads: Optional[int] = None,
                  memlimit: int = 0, region: Optional[str] = None, endpoint: Optional[str] = None,
                  access_key: Optional[str] = None, secret_key: Optional[str] = None,
                  session_token: Optional[str] = None, accept_weak_store: bool = False) -> None:
@@ -196,23 +204,32 @@ class Store:
         """Whether nothing was saved yet, so that there is no folder."""
         return self._waits and not os.path.exists(self._folder or "")
 
-    def _import(self, cache: Any, keywords: Mapping[str, Any], rope: Any = None,
-                profile: Any = None) -> Import:
-        known = {"rope": rope, "profiles": profile}
+    def _import(self, cache: Any, keywords: Mapping[str, Any], rope: RopeLike = None,
+                profile: Optional[Profile] = None) -> Import:
+        known: Dict[str, Any] = {"rope": rope, "profiles": profile}
         if is_path(cache):
-            return Import(cache, self._common, **known, **keywords)
+            for name, value in keywords.items():
+                if value is not None and name != "identity":
+                    raise TypeError(f"{name}: goes with caches: {os.fspath(cache)} is a file, "
+                                    "which says itself what it holds")
+            return Import(cache, self._common, identity=keywords["identity"], **known)
         made = archive.to_cache(cache, **keywords)
         identity = {**({"model": made.model} if made.model else {}), **made.identity}
         return Import(_safetensors.dump(made), self._common, name=_safetensors.NAME,
                       identity=identity, **known)
 
-    def save(self, session: str, cache: Any, *, label: Optional[str] = None,
-             time: Optional[float] = None, level: int = 1, profile: Any = None,
-             rope: Any = None, verify: bool = False, **keywords: Any) -> Saved:
+    def save(self, session: str, cache: Union[CacheLike, PathLike], *, label: Optional[str] = None,
+             time: Optional[float] = None, level: int = 1, profile: Optional[ProfileLike] = None,
+             rope: RopeLike = None, verify: bool = False, tokens: Optional[IdsLike] = None,
+             model: Any = None, dtype: Optional[str] = None,
+             metadata: Optional[Mapping[str, Any]] = None,
+             identity: Optional[Mapping[str, str]] = None, config: Any = None) -> Saved:
         """Saves a cache, as kvarc.save takes it (with tokens=, or nothing is shared), or the
         file at a path, as the next version of a session. It is durable when the call returns.
         time: seconds since 1970, None: now. rope: theta of the keys, where the profile is for
-        several. keywords: of kvarc.save, of a file identity=."""
+        several. tokens, model, dtype, metadata, identity, config as of kvarc.save; of a file
+        identity alone."""
+        keywords = chosen(locals(), _CACHE)
         profile = None if profile is None else Profile.of(profile)
         options, saved = ffi.new("kvarc_save_options *"), ffi.new("kvarc_saved *")
         common = Common(threads=self._common.threads, memlimit=self._common.memlimit)
@@ -252,23 +269,34 @@ class Store:
                           stacklevel=2)
         return {name: one.data for name, one in sinks.items}
 
-    def load(self, session: str, version: int = 0, *, config: Any = None, raw: bool = False,
-             **keywords: Any) -> Any:
+    @overload
+    def load(self, session: str, version: int = 0, *, layers: Range = None, tokens: Range = None,
+             raw: bool = False, device: Optional[DeviceLike] = None) -> Loaded: ...
+
+    @overload
+    def load(self, session: str, version: int = 0, *, layers: Range = None, tokens: Range = None,
+             raw: bool = False, device: Optional[DeviceLike] = None, config: Any = None,
+             model: Any = None, ignore: Iterable[str] = ()) -> Any: ...
+
+    def load(self, session: str, version: int = 0, *, layers: Range = None, tokens: Range = None,
+             raw: bool = False, device: Optional[DeviceLike] = None, config: Any = None,
+             model: Any = None, ignore: Iterable[str] = ()) -> Any:
         """The cache of a version, as it was given to save(), or that of a file, as kvarc.load
-        gives it of an archive of `kvarc pack`; config, keywords: as of kvarc.load. FormatError:
-        no cache is known in it, see load_files."""
+        gives it of an archive of `kvarc pack`; options as of kvarc.load. FormatError: no cache is
+        known in it, see load_files."""
         files = self.load_files(session, version)
-        if config is None and keywords.get("model") is not None:
-            config = getattr(keywords["model"], "config", None)
+        if config is None:
+            config = getattr(model, "config", None)
         if _safetensors.NAME not in files:
-            return archive.load(self._packed(session, files), config=config, raw=raw, **keywords)
-        cache = _safetensors.parse(files[_safetensors.NAME])
+            return archive.load(self._packed(session, files), layers=layers, tokens=tokens,
+                                config=config, model=model, raw=raw, device=device, ignore=ignore)
+        cache = _ranges.cut(_safetensors.parse(files[_safetensors.NAME]), layers, tokens)
         for layer in cache.layers:
             for arrays in (layer.tensors, layer.states):
                 for name, array in arrays.items():
                     arrays[name] = _arrays.from_bits(array, layer.dtypes.get(name, "bytes"),
                                                      raw or config is not None)
-        return archive.from_cache(cache, config, **keywords)
+        return archive.from_cache(cache, config, model=model, device=device, ignore=ignore)
 
     def _packed(self, session: str, files: Dict[str, bytearray]) -> Any:
         """An archive of the first of the files that has a cache."""
@@ -317,9 +345,13 @@ class Store:
                                              lib.kvpy_pair, found.handle), session)
         return dict(found.list)
 
-    def find(self, cache: Any, *, most: int = 10, **keywords: Any) -> List[Found]:
+    def find(self, cache: Union[CacheLike, PathLike], *, most: int = 10,
+             tokens: Optional[IdsLike] = None, model: Any = None, dtype: Optional[str] = None,
+             metadata: Optional[Mapping[str, Any]] = None,
+             identity: Optional[Mapping[str, str]] = None, config: Any = None) -> List[Found]:
         """The sessions whose last version has leading tokens in common with a cache or a file,
-        the most first. keywords: of kvarc.save."""
+        the most first. tokens, model, dtype, metadata, identity, config as of save()."""
+        keywords = chosen(locals(), _CACHE)
         found = _List(self._common.trouble, most)
         if self._is_empty():
             return []
@@ -357,6 +389,7 @@ class Store:
         return {name: getattr(c, name) for name in dir(c) if name != "reserved"}
 
     def close(self) -> None:
+        """Ends it; nothing when it is closed already."""
         self._waits = False
         lib.kvarc_store_close(self._c)
 

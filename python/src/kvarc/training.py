@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import os
-from typing import Any, Iterable, List, Mapping, Optional, Sequence
+from typing import Any, Iterable, List, Mapping, Optional, Sequence, Union
 
 from . import archive, geometry
 from ._import import Import
-from ._io import is_path
+from ._io import base_name, is_path
 from ._native import ffi, lib
 from ._options import Common
+from ._types import CacheLike, PathLike, Progress, RopeLike, Target
 from .geometry import Tensor
 from .models import Profile
 from .reader import Reader
@@ -69,10 +70,11 @@ def _is_archive(path: Any) -> bool:
         return f.read(4) == b"\x89KVA" or os.fspath(path).endswith(".kva")
 
 
-def train(caches: Iterable[Any], out: Any = None, *, levels: Sequence[int] = (2, 3),
-          rope: Any = None, identity: Optional[Mapping[str, str]] = None,
-          held_out: int = 0, threads: Optional[int] = None, memlimit: int = 0,
-          progress: Any = None) -> Profile:
+def train(caches: Iterable[Union[CacheLike, PathLike]], out: Optional[Target] = None, *,
+          levels: Sequence[int] = (2, 3), rope: RopeLike = None,
+          identity: Optional[Mapping[str, str]] = None, held_out: int = 0,
+          threads: Optional[int] = None, memlimit: int = 0,
+          progress: Optional[Progress] = None) -> Profile:
     """Fits a profile for levels 2 and 3 to caches of one model.
 
     caches: paths of archives or of files that `kvarc pack` takes, or caches as save() takes
@@ -106,5 +108,5 @@ def train(caches: Iterable[Any], out: Any = None, *, levels: Sequence[int] = (2,
     profile = Profile._of_c(c)
     if out is not None:
         profile.write(out)
-        profile.name = os.path.basename(os.fspath(out)) if is_path(out) else ""
+        profile.name = base_name(out)
     return profile

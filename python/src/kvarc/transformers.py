@@ -7,6 +7,7 @@ from typing import Any, Dict, Iterable, List, Optional
 from transformers import cache_utils
 
 from . import _adapters
+from ._types import IdsLike
 from .cache import Cache
 from .errors import OptionsError
 from .transformers_layers import damaged, entry, make_layer, take_layer
@@ -37,8 +38,8 @@ def _describe(cache: Any) -> Dict[str, Any]:
             "replicate": replicated is not None}
 
 
-def to_cache(obj: Any, *, tokens: Any = None, model: Any = None, config: Any = None,
-             **unused: Any) -> Cache:
+def to_cache(obj: Any, *, tokens: Optional[IdsLike] = None, model: Any = None,
+             config: Any = None) -> Cache:
     """A cache of transformers as arrays, which share its memory where it is on the CPU.
 
     model: the model that it is of, or config: its configuration alone. They are recorded, and
@@ -85,7 +86,7 @@ def _check_layers(config: Any, cache: Any) -> None:
 
 
 def from_cache(saved: Cache, config: Any = None, *, model: Any = None, device: Any = None,
-               ignore: Iterable[str] = (), **unused: Any) -> Any:
+               ignore: Iterable[str] = ()) -> Any:
     """The cache of transformers that to_cache took, attribute by attribute.
 
     config, model: as of to_cache; name, revision, dtype, attention implementation, RoPE,

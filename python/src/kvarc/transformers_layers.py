@@ -77,7 +77,7 @@ def _take_attention(layer: Any, out: Layer) -> None:
             keys, values = keys[..., :used, :], values[..., :used, :]
     tokens = keys.shape[-2]
     if layer.is_sliding:
-        out.window = record.get("window", record.get("max_cache_len"))
+        out.window = record["window"] if "window" in record else record["max_cache_len"]
         first = max(seen - tokens, 0)
         out.positions = np.arange(first, first + tokens, dtype=np.int32)
     _add(out, "key", keys)
@@ -133,7 +133,7 @@ def damaged(what: str) -> DamagedError:
 def entry(record: Any, key: str, kind: type, low: int = 0, high: int = COUNT_MAX) -> Any:
     """record[key], which must be of the type, integers within low .. high."""
     value = record.get(key) if isinstance(record, dict) else None
-    if type(value) is not kind or (kind is int and not low <= value <= high):
+    if type(value) is not kind or (isinstance(value, int) and not low <= value <= high):
         raise damaged(f"{key} is missing or out of range")
     return value
 

@@ -2,13 +2,14 @@
 """Writing an archive, segment by segment."""
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, Optional, Sequence, Union
+from typing import Any, Dict, Mapping, Optional, Sequence, Union, cast
 
 from . import _arrays, geometry
-from ._io import Calls, Sink, Source
+from ._io import Calls, FileSink, FileSource
 from ._native import ffi, lib
 from ._options import Common, writer_options
 from ._profiles import why_unfit
+from ._types import ArrayLike, IdsLike, PredictorLike, ProfileLike, Progress, Secret, Target
 from .errors import PredictorError
 from .geometry import Tensor, Track
 from .models import Profile
@@ -24,11 +25,14 @@ class Writer:
     those of the archive then, and must not be given).
 
     level: 0 fast, 1 cells, 2 and 3 with a profile (a Profile, or its path), 4 to 8 with a
-    predictor (a Predictor, or the path of its model), too. verify: every chunk
-    is decoded again and compared. parity: share of the archive that is added for repair, 0.0625
-    for instance. key (32 bytes), passphrase: the archive is encrypted. sync=False: no fsync.
-    threads: None: the processors of this process, 8 at most. memlimit: bytes, 0: 256 MiB.
-    progress: called with (bytes done, bytes in all or None); True: a bar of tqdm.
+    predictor (a Predictor, or the path of its model), too. embed_profile: the archive has the
+    profile, too. verify: every chunk is decoded again and compared. segment_tokens: 0: 256.
+    file_id: 16 bytes, else random ones. streamable: a pipe can be read as it comes. tier: of a
+    lossy archive, as of `kvarc pack --tier`. overwrite=False: the path must be new. parity: share
+    of the archive that is added for repair, 0.0625 for instance. key (32 bytes), passphrase: the
+    archive is encrypted. sync=False: no fsync. threads: None: the processors of this process, 8 at
+    most. memlimit: bytes, 0: 256 MiB. progress: called with (bytes done, bytes in all or None);
+    True: a bar of tqdm.
 
     The archive is complete only after close(), which a `with` block calls when it ends without
     an exception; otherwise the file ends at the last commit. One thread uses a Writer at a time;
@@ -37,33 +41,41 @@ class Writer:
     the one that writes, and can only close.
     """
 
-    def __init__(self, file: Any, tracks: Sequence[Track] = (), tensors: Sequence[Tensor] = (), *,
+    def __init__(self, file: Target, tracks: Sequence[Track] = (),
+                 tensors: Sequence[Tensor] = (), *,
                  identity: Optional[Mapping[str, str]] = None, append: bool = False,
-                 overwrite: bool = True, sync: bool = True, threads: Optional[int] = None,
-                 memlimit: int = 0, progress: Any = None, **options: Any) -> None:
+                 level: int = 1, verify: bool = False, segment_tokens: int = 0,
+                 profile: Optional[ProfileLike] = None, predictor: Optional[PredictorLike] = None,
+                 embed_profile: bool = False, parity: float = 0.0, file_id: bytes = b"",
+                 streamable: bool = False, tier: Optional[str] = None, key: Optional[bytes] = None,
+                 passphrase: Optional[Secret] = None, threads: Optional[int] = None,
+                 memlimit: int = 0, progress: Optional[Progress] = None, sync: bool = True,
+                 overwrite: bool = True) -> None:
         self._c, self._calls = ffi.new("kvarc_writer **"), Calls("writer")
         self._common = common = Common(threads=threads, memlimit=memlimit, progress=progress)
-        self._source: Optional[Source] = None
-        self._sink: Optional[Sink] = None
+        self._source: Optional[FileSource] = None
+        self._sink: Optional[FileSink] = None
         self._last: Dict[str, int] = {}
-        c_options = writer_options(common, **options)
+        c_options = writer_options(
+            common, level=level, verify=verify, segment_tokens=segment_tokens, profile=profile,
+            predictor=predictor, embed_profile=embed_profile, parity=parity, file_id=file_id,
+            streamable=streamable, tier=tier, key=key, passphrase=passphrase)
         if append and (tracks or tensors):
             raise ValueError("an archive that is continued has its tracks and tensors")
         try:
-            self._sink = Sink(file, common.trouble, keep=append, overwrite=overwrite, sync=sync)
+            self._sink = FileSink(file, common.trouble, keep=append, overwrite=overwrite, sync=sync)
             if append:
-                self._source = Source(file, common.trouble)
+                self._source = FileSource(file, common.trouble)
                 self._check(lib.kvarc_writer_open_append(self._c, self._source.c, self._sink.c,
                                                          c_options))
                 from .reader import Reader  # geometry of what is continued
-                with Reader(file, key=options.get("key"),
-                            passphrase=options.get("passphrase")) as r:
+                with Reader(cast(Any, file), key=key, passphrase=passphrase) as r:
                     self.tracks, self.tensors = r.tracks, r.tensors
             else:
                 self.tracks, self.tensors = list(tracks), list(tensors)
                 self._check(lib.kvarc_writer_open(self._c, self._sink.c, c_options))
                 g, keep = geometry.to_c(self.tracks, self.tensors)
-                self._set_geometry(g, options.get("profile"))
+                self._set_geometry(g, profile)
             if identity:
                 self._identity(identity)
         except BaseException:
@@ -116,9 +128,8 @@ class Writer:
             raise ValueError(f"track {track} has the tensors {mine}, not {sorted(arrays)}")
         return {i: arrays[i] for i in mine}
 
-    def append(self, track: int,
-               arrays: Union[Mapping[int, Any], Sequence[Any]], *,
-               ids: Any = None, positions: Any = None) -> int:
+    def append(self, track: int, arrays: Union[Mapping[int, ArrayLike], Sequence[ArrayLike]], *,
+               ids: Optional[IdsLike] = None, positions: Optional[IdsLike] = None) -> int:
         """Appends tokens to a track; returns how many.
 
         arrays: one [tokens, heads, channels] for each tensor of the track, by the tensor's index
