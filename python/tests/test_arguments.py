@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import pickle
 import stat
 import threading
 
@@ -153,7 +154,57 @@ def test_options_of_readers(path):
     with pytest.raises(TypeError, match="ignore: goes with config="):
         kvarc.load(path, ignore=("rope",))
     with pytest.raises(TypeError, match="config: goes with"):
-        kvarc.save(path, [], config=1)
+        kvarc.save(path, [(np.zeros((1, 2, 8), np.float16),) * 2], config=1)
+
+
+@pytest.mark.parametrize("cache, error, words", [
+    ([], ValueError, "no layers"), ({}, ValueError, "no layers"),
+    ([1, 2], TypeError, "layer 0: a pair of arrays, keys and values, is needed, not int$"),
+    ([(np.zeros((1, 2, 8), np.float16),) * 3], TypeError, "layer 0: .* not tuple of 3$"),
+    (5, TypeError, "int is no cache")])
+def test_what_is_no_cache(tmp_path, cache, error, words):
+    with pytest.raises(error, match=words):
+        kvarc.save(tmp_path / "a.kva", cache)
+    assert not os.listdir(tmp_path)
+
+
+def test_options_that_are_too_short(tmp_path, pairs):
+    with pytest.raises(ValueError, match="file_id: 16 bytes are needed, not 3"):
+        kvarc.save(tmp_path / "a.kva", pairs, dtype="bf16", file_id=b"abc")
+    kvarc.save(tmp_path / "a.kva", pairs, dtype="bf16", file_id=b"0123456789abcdef")
+    assert kvarc.info(tmp_path / "a.kva")["file_id"] == b"0123456789abcdef".hex()
+
+
+def test_memory_limits_have_numbers(path):
+    """The number that the message names is the one that the exception has."""
+    with pytest.raises(kvarc.MemLimitError) as e:
+        kvarc.load(path, memlimit=1000)
+    assert e.value.bytes_needed > 1000
+    assert str(e.value).endswith(f"is needed: memlimit={e.value.bytes_needed} or more")
+
+
+def test_handles_cannot_be_pickled(path):
+    shape = [kvarc.Track()], [kvarc.Tensor(0, "key", "f16", 1, 8)]
+    with kvarc.open(path) as r, kvarc.Writer(io.BytesIO(), *shape) as w, \
+            kvarc.Store(path.parent / "store") as store:
+        for handle in (r, w, store):
+            with pytest.raises(TypeError, match=f"a kvarc.{type(handle).__name__} cannot be .*path"):
+                pickle.dumps(handle)
+    session = pickle.loads(pickle.dumps(kvarc.Session(path)))
+    assert len(session.load()) == 3
+
+
+def test_exceptions_can_be_pickled(path):
+    """As processes hand them over."""
+    with pytest.raises(FileNotFoundError) as missing:
+        kvarc.load(path.parent / "none")
+    with pytest.raises(kvarc.DamagedError) as damaged:
+        kvarc.load(path.read_bytes()[:3000])
+    for error in (missing.value, damaged.value):
+        back = pickle.loads(pickle.dumps(error))
+        assert str(back) == str(error) and vars(back) == vars(error)
+        assert type(back).__mro__[1:] == type(error).__mro__[1:]
+    assert pickle.loads(pickle.dumps(missing.value)).filename == missing.value.filename
 
 
 def test_floats_are_what_they_are(tmp_path):

@@ -60,9 +60,9 @@ def test_what_is_not_its_record():
     layout, block = make_block("2LTHD")
     record = blocks.encode(block, layout, "k")
     other, _ = make_block("LTD")
-    with pytest.raises(kvarc.DamagedError, match="another block"):
+    with pytest.raises(kvarc.GeometryError, match="of the block 'k', not of 'j'"):
         blocks.decode(record, bytearray(len(block)), layout, "j")
-    with pytest.raises(kvarc.DamagedError, match="layout"):
+    with pytest.raises(kvarc.GeometryError, match="layout"):
         blocks.decode(record, bytearray(other.size), other, "k")
     with pytest.raises(ValueError, match="bytes"):
         blocks.decode(record, bytearray(7), layout, "k")
@@ -111,6 +111,17 @@ def test_folder(tmp_path, caplog):
     assert not folder.exists("k") and folder.used == 0
     assert folder.put("k", block, layout) == size
     assert folder.delete("k") == size and folder.delete("k") == 0 and folder.used == 0
+
+
+def test_records_of_another_layout_are_replaced(tmp_path):
+    """The engine runs with other settings: a miss, and the next put() of the key stores its."""
+    store = blocks.BlockStore(tmp_path)
+    layout, block = make_block("2LTHD")
+    store.put("k", block, layout)
+    other = blocks.BlockLayout(len(block), [blocks.Part("u8", "TD", (len(block) // 64, 64))])
+    back = bytearray(len(block))
+    assert not store.get("k", back, other) and not store.exists("k")
+    assert store.put("k", block, other) > 0 and store.get("k", back, other) and back == block
 
 
 def test_cut_files_are_misses(tmp_path):

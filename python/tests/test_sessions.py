@@ -153,6 +153,16 @@ def test_store_loads_what_the_command_saves(tmp_path, sample):
                           [(k[:, :10], v[:, :10]) for k, v in pairs[2:4]])
 
 
+def test_ids_beyond_the_tokens(tmp_path, pairs):
+    session = kvarc.Session(tmp_path / "s.kva")
+    session.append(pairs, tokens=np.arange(300), dtype="bf16")
+    with pytest.raises(ValueError, match="tokens: 320 ids, the layers hold 300 tokens: give") as e:
+        session.append(pairs, tokens=np.arange(320), dtype="bf16")
+    assert not isinstance(e.value, kvarc.Error)
+    with pytest.raises(kvarc.GeometryError, match="other layers"):
+        session.append(pairs[:2], tokens=np.arange(320), dtype="bf16")
+
+
 def test_store_loads_ranges(tmp_path, pairs):
     """What save() kept gives layers and tokens as an archive does."""
     with kvarc.Store(tmp_path / "store") as store:
@@ -168,7 +178,8 @@ def test_store_loads_ranges(tmp_path, pairs):
 
 def test_store_is_made_by_a_save(tmp_path, pairs):
     with kvarc.Store(tmp_path / "none") as store:
-        assert store.list() == [] and store.find(pairs, dtype="bf16") == []
+        with pytest.warns(UserWarning, match="there is no store at .*none yet: save"):
+            assert store.list() == [] and store.find(pairs, dtype="bf16") == []
         for call in (store.load, store.log, store.remove, store.identity):
             with pytest.raises(kvarc.NotFoundError, match="save.. makes it"):
                 call("a")

@@ -225,6 +225,35 @@ def test_model_is_checked(tmp_path, models):
         load(model.config, ignore="everything")
 
 
+def test_ranges_that_make_no_cache(tmp_path, models):
+    """The caller's mistake, not damage; the first tokens of full attention are a cache."""
+    model, path = models("llama"), tmp_path / "x.kva"
+    cache, ids = filled(model)
+    kvarc.save(path, cache, tokens=ids, model=model)
+    store = kvarc.Store(tmp_path / "store")
+    store.save("a", cache, tokens=ids, model=model)
+    for load in (lambda **k: kvarc.load(path, **k), lambda **k: store.load("a", **k)):
+        for keywords in ({"model": model}, {"config": model.config}):
+            for layers in (1, (0, 1), slice(1)):
+                with pytest.raises(ValueError, match="layers: a cache .* needs all 4") as e:
+                    load(layers=layers, **keywords)
+                assert not isinstance(e.value, kvarc.Error)
+            with pytest.raises(ValueError, match="tokens: 1 to 120 of 120 are no cache"):
+                load(tokens=slice(1, None), **keywords)
+            cropped = load(tokens=slice(50), layers=slice(None), **keywords)
+            whole = load(**keywords)
+            whole.crop(-70)
+            assert_same(whole, cropped)
+    static = transformers.StaticCache(config=model.config, max_cache_len=200)
+    filled(model, cache=static)
+    kvarc.save(path, static, model=model)
+    with pytest.raises(ValueError, match="tokens: 0 to 50 of 120 are no cache"):
+        kvarc.load(path, tokens=(0, 50), model=model)
+    kvarc.save(path, [(np.zeros((1, 2, 8), np.float16),) * 2])
+    with pytest.raises(ValueError, match="no cache of transformers"):
+        kvarc.load(path, model=model)
+
+
 def test_hostile_description(tmp_path, models):
     """Whatever the metadata says, the answer is a cache or one of kvarc's errors."""
     rng = np.random.default_rng(5)

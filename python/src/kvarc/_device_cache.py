@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, Mapping, Optional, Sequence
 
 from . import _arrays, _dlpack
-from ._device_memory import DeviceArray, Handle
+from ._device_memory import DeviceArray, DeviceHandle
 from ._ranges import Range
 from .cache import Cache
 from .device import Device, as_producer, stream_of
@@ -39,7 +39,7 @@ class Target:
 class _Borrowed:
     """Memory of another library, as the memory of a DeviceArray."""
 
-    def __init__(self, handle: Handle, taken: _dlpack.Taken) -> None:
+    def __init__(self, handle: DeviceHandle, taken: _dlpack.Taken) -> None:
         self.handle, self.taken = handle, taken
 
 

@@ -27,7 +27,7 @@ def torch_with_cuda(load: bool = False) -> Any:
     return torch if torch is not None and torch.cuda.is_available() else None
 
 
-class Handle:
+class DeviceHandle:
     """A kvarc_device, which is closed when nothing refers to it any more: arrays do."""
 
     def __init__(self, trouble: Trouble) -> None:
@@ -54,7 +54,7 @@ class Handle:
 class Memory:
     """Bytes of the GPU by the library's own calls, freed with this object."""
 
-    def __init__(self, handle: Handle, n: int) -> None:
+    def __init__(self, handle: DeviceHandle, n: int) -> None:
         self.handle, self.address = handle, 0
         at = ffi.new("uint64_t *")
         handle.check(lib.kvarc_device_alloc(handle.c[0], max(n, 1), at))
@@ -136,7 +136,7 @@ class Pool:
     """Where a Device takes memory from: torch's allocator where torch is there, so that both share
     one; else the library's calls."""
 
-    def __init__(self, handle: Handle) -> None:
+    def __init__(self, handle: DeviceHandle) -> None:
         self.handle = handle
 
     def _torch_stream(self, torch: Any, stream: int) -> Any:

@@ -36,6 +36,14 @@ def is_buffer(obj: Any) -> bool:
     return True
 
 
+class Handle:
+    """What has a handle of the library, which is of this process alone."""
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"a kvarc.{type(self).__name__} cannot be pickled or copied: give the path, "
+                        "and open it there")
+
+
 class Calls:
     """The calls of a handle, of which one is at work at a time, in the process that opened it."""
 

@@ -148,6 +148,8 @@ def writer_options(common: Common, *, level: int = 1, verify: bool = False,
         (lib.KVARC_WRITE_FILE_ID if file_id else 0)
     c.segment_tokens = count(segment_tokens, "segment_tokens", (1 << 32) - 1)
     if file_id:
+        if len(file_id) != 16:
+            raise ValueError(f"file_id: 16 bytes are needed, not {len(file_id)}")
         ffi.memmove(c.file_id, file_id, 16)
     if profile is not None:
         profile = Profile.of(profile, "profile")

@@ -8,13 +8,13 @@ import secrets
 import stat
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, Optional, Sequence, Union, \
-    overload
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, \
+    Tuple, Union, overload
 
 from . import _adapters, _arrays, _layout, _restore
 from ._io import is_path
 from ._options import READER, WRITER, chosen
-from ._ranges import Range, check
+from ._ranges import Range, check, span
 from ._types import Array, ArrayLike, CacheLike, DeviceLike, IdsLike, Loaded, Pairs, PairsByLayer, \
     PredictorLike, ProfileLike, ProfilesLike, Progress, RopeLike, Secret, Source, Target
 from .cache import Cache, Layer
@@ -37,9 +37,14 @@ def _four(array: Any) -> Any:
 
 def _of_pairs(pairs: Sequence[Any], dtype: Optional[str]) -> Cache:
     layers, axes = [], set()
-    for pair in pairs:
-        if len(pair) != 2:
-            raise TypeError("each layer is a pair of arrays: keys and values")
+    if not len(pairs):
+        raise ValueError("the cache has no layers: a list of (keys, values) is needed, one pair "
+                         "for each layer")
+    for i, pair in enumerate(pairs):
+        n = len(pair) if hasattr(pair, "__len__") else -1
+        if n != 2:
+            raise TypeError(f"layer {i}: a pair of arrays, keys and values, is needed, not "
+                            f"{type(pair).__name__}{'' if n < 0 else f' of {n}'}")
         layer = Layer()
         for name, array in zip(("key", "value"), pair):
             bits, layer.dtypes[name] = _arrays.as_bits(array, dtype)
@@ -225,9 +230,35 @@ def _target(device: Any, raw: bool) -> Iterator[Any]:
         yield _device_cache.Target(found)
 
 
+def check_whole(layers: Sequence[Tuple[int, bool]], chosen_layers: Range, tokens: Range) -> None:
+    """Raises unless these layers and tokens of a cache make one of a framework. layers: of each
+    its tokens, and whether leading ones alone are a layer of a shorter cache."""
+    if span(chosen_layers, len(layers), "layers") != (0, len(layers)):
+        raise ValueError(f"layers: a cache of a framework needs all {len(layers)}: "
+                         "kvarc.load_cache gives some")
+    most = max((n for n, _ in layers), default=0)
+    first, n = span(tokens, most, "tokens")
+    if first or n < most and not all(is_plain for _, is_plain in layers):
+        raise ValueError(f"tokens: {first} to {first + n} of {most} are no cache of a framework, "
+                         "which holds all, or without windows, states and fixed lengths the "
+                         "first ones: kvarc.load_cache gives others")
+
+
+def _described(found: Any) -> List[Tuple[int, bool]]:
+    """What check_whole needs of a description, which may be any JSON."""
+    try:
+        return [(max((t["shape"][2] for t in e["tensors"].values()), default=0),
+                 not e["states"] and not e.get("window") and
+                 (bool(e.get("cross")) or set(e.get("metadata", ())) <= {"class"}))
+                for e in found["layers"]]
+    except (KeyError, TypeError, AttributeError, IndexError):
+        return []  # Restore says what is wrong
+
+
 def _load(file: Any, layers: Range, tokens: Range, raw: bool, device_of: Callable[[str], Any],
-          options: Dict[str, Any]) -> Cache:
-    """load_cache; device_of: the device for a cache of a format, None: the host."""
+          options: Dict[str, Any], whole: bool = False) -> Cache:
+    """load_cache; device_of: the device for a cache of a format, None: the host. whole: as of
+    check_whole."""
     check(layers, "layers")
     check(tokens, "tokens")
     with Reader(file, **options) as reader:
@@ -235,6 +266,10 @@ def _load(file: Any, layers: Range, tokens: Range, raw: bool, device_of: Callabl
         if found is None and not reader.tensors:
             raise FormatError("the archive has no tensors: its files are kept whole, and "
                               "Reader.unpack gives them back; kvarc pack --as-cache keeps tensors")
+        if whole and found is not None and (layers is not None or tokens is not None):
+            known = _described(found)
+            if known:
+                check_whole(known, layers, tokens)
         name = found.get("format") if isinstance(found, dict) else None
         with _target(device_of(name if isinstance(name, str) else ""), raw) as target:
             if found is None:
@@ -326,7 +361,7 @@ def _load_for(file: Source, config: Any, reader: Dict[str, Any], layers: Range, 
     def device_of(name: str) -> Any:
         takes = getattr(_adapter_of(name), "takes_tensors", False)
         return _decoder(device) if takes else None
-    cache = _load(file, layers, tokens, True, device_of, reader)
+    cache = _load(file, layers, tokens, True, device_of, reader, whole=True)
     where = f"cuda:{device.ordinal}" if isinstance(device, Device) else device
     return from_cache(cache, config, model=model, device=where, ignore=ignore)
 

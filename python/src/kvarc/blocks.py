@@ -24,8 +24,8 @@ from . import _arrays
 from ._block_objects import BlockObjects
 from ._options import WRITER, chosen, shown
 from ._types import Array, PathLike, ProfileLike, ProfilesLike, Secret
-from .errors import (AuthError, DamagedError, Error, FormatError, InputOutputError,
-                     PredictorError)
+from .errors import (AuthError, DamagedError, Error, FormatError, GeometryError,
+                     InputOutputError, PredictorError)
 from .geometry import Tensor, Track
 from .reader import Reader
 from .writer import Writer
@@ -168,18 +168,19 @@ def decode(record: Any, memory: Any, layout: BlockLayout, name: str, *,
            profiles: ProfilesLike = None, key: Optional[bytes] = None,
            passphrase: Optional[Secret] = None, threads: Optional[int] = 1,
            memlimit: int = 0) -> None:
-    """Fills the memory with the block of a record. Raises kvarc.Error when the record is damaged,
-    of another name or of another layout: what is in the memory then is nothing to use. Other
-    options as of Reader."""
+    """Fills the memory with the block of a record. Raises DamagedError when the record is damaged,
+    GeometryError when it is of another name or layout, or another kvarc.Error: what is in the
+    memory then is nothing to use. Other options as of Reader."""
     flat = _bytes_of(memory, layout, True)
     arrays, copy = layout.arrays(flat)
     with Reader(record, profiles=profiles, key=key, passphrase=passphrase, threads=threads,
                 memlimit=memlimit) as r:
         if r.identity.get(_NAME) != name:
-            raise DamagedError("the record is of another block")
+            raise GeometryError(f"the record is of the block {r.identity.get(_NAME)!r}, not of "
+                                f"{name!r}")
         if r.tracks != layout.tracks or r.tensors != layout.tensors or any(
                 r.tokens(t) != len(of_track[0]) for t, of_track in enumerate(arrays)):
-            raise DamagedError("the record is of another layout")
+            raise GeometryError("the record is of another layout")
         first = 0
         for track, of_track in enumerate(arrays):
             r.read(track, out={first + i: a for i, a in enumerate(of_track)})
@@ -308,7 +309,7 @@ class BlockStore:
                 self._count(name, None)
                 return False
             decode(record, memory, layout, key, **self._reading)
-        except (DamagedError, FormatError) as e:
+        except (DamagedError, FormatError, GeometryError) as e:
             _log.warning("%s: a miss, its record is removed: %s", key, e)
             self._remove(name)
             self._count(name, None)

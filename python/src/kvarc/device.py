@@ -9,8 +9,8 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 import numpy as np
 
 from . import _arrays, _dlpack
-from ._device_memory import DeviceArray, Handle, Pool, torch_with_cuda
-from ._io import Calls
+from ._device_memory import DeviceArray, DeviceHandle, Pool, torch_with_cuda
+from ._io import Calls, Handle
 from ._native import ffi, lib
 from ._options import Common, count
 from ._ranges import Range
@@ -119,7 +119,7 @@ class _Elements:
                              f"({n if n >= 0 else 'tokens'}, {tensor.heads}, {tensor.channels})")
 
 
-class Plan:
+class Plan(Handle):
     """A range of an archive on its way into a GPU, layer by layer: Device.plan makes it.
 
     arrays: by tensor, [tokens, heads, channels], filled when finish() has returned. layers: those
@@ -246,7 +246,7 @@ class _Model:
         close(self._c)
 
 
-class Device:
+class Device(Handle):
     """A GPU with the kernels of this package: "cuda:0", a number, or a torch.device.
 
     OptionsError: no NVIDIA driver, no such GPU, no kernels, none for its architecture; then the
@@ -267,7 +267,7 @@ class Device:
         self._models: List[_Model] = []
         self._common = common = Common(threads=1, memlimit=memlimit)
         self.ordinal = _ordinal(device)
-        own = Handle(common.trouble)
+        own = DeviceHandle(common.trouble)
         own.ordinal = self.ordinal
         options = ffi.new("kvarc_device_options *")
         common.fill(options.common)

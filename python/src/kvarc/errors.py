@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno as _errno
 import os as _os
 import re as _re
-from typing import Optional, Union as _Union
+from typing import Any, Optional, Tuple, Union as _Union
 
 from ._native import ffi, lib
 
@@ -94,6 +94,9 @@ class InputOutputError(Error, OSError):
     code = lib.KVARC_IO
 
     __str__ = Exception.__str__
+
+    def __reduce__(self) -> Tuple[Any, ...]:  # its class may be made of two
+        return input_output, (str(self), self.errno or 0, self.filename), self.__dict__
 
 
 class UsageError(Error, ValueError):
@@ -187,6 +190,9 @@ class Trouble:
                 text = _os.strerror(ffi.errno)
         if filled and c.reason == lib.KVARC_REASON_PROFILE_NEEDED:
             text += "; give it with profiles=[FILE], or install it with 'kvarc profiles install'"
+        if ret == lib.KVARC_MEMLIMIT and filled and c.bytes_needed:
+            text = _re.sub(r"[:;] raise (the limit|it)$", "", text) + \
+                f": memlimit={c.bytes_needed} or more"
         # names of functions of C say nothing here, and one name of a file is enough
         text = _re.sub(r"^kvarc_[a-z_0-9]+: ", "", text)
         named = not what or text.startswith(what) or path and what in text

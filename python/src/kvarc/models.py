@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 import numpy as np
 
 from . import _arrays
-from ._io import FileSink, FileSource, base_name, callback, is_buffer, is_path
+from ._io import FileSink, FileSource, Handle, base_name, callback, is_buffer, is_path
 from ._native import ffi, lib
 from ._options import Common
 from ._types import Array, ModelInfo, PathLike, ProfileInfo, Source, Target
@@ -17,7 +17,7 @@ from .geometry import Rope
 __all__ = ["Profile", "Predictor", "External"]
 
 
-class Profile:
+class Profile(Handle):
     """A profile (.kvp): linear models of a cache's tensors, for levels 2 to 8. file: a path,
     bytes or a binary file. Immutable; any number of readers and writers may share it."""
 
@@ -124,7 +124,7 @@ class External:
         """The sequence ends."""
 
 
-class Predictor:
+class Predictor(Handle):
     """A model that predicts caches, for levels 4 to 8: a GGUF file, or a folder with config.json
     and safetensors. memlimit: 0: none. weight_cache: a folder in which converted weights are
     kept. Any number of readers and writers may share it."""

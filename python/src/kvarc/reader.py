@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, cast
 import numpy as np
 
 from . import _arrays, geometry
-from ._io import Calls, FileSource, MemorySinks
+from ._io import Calls, FileSource, Handle, MemorySinks
 from ._native import ffi, lib
 from ._options import Common, reader_options
 from ._ranges import Range, span
@@ -67,7 +67,7 @@ def _damage(opaque: Any, c: Any) -> None:
         ffi.string(c.what).decode()))
 
 
-class Reader:
+class Reader(Handle):
     """Reads an archive from a path, bytes or another buffer (without a copy), or a binary
     file-like object that can seek, of fsspec for instance.
 

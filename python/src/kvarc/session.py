@@ -7,7 +7,7 @@ import os
 import time as _time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, overload
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, overload
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from ._types import Array, CacheLike, DeviceLike, IdsLike, Loaded, PathLike, Pre
     ProfileLike, ProfilesLike, Progress, RopeLike, Secret
 from .cache import Cache
 from .errors import GeometryError, UsageError, of_os_error
+from .geometry import Tensor
 from .reader import Checkpoint, Reader
 from .writer import Writer
 
@@ -182,6 +183,7 @@ class Session:
         whole, kept = [], {}
         with Reader(self.path, **self._secrets) as r:
             if (r.tracks, r.tensors) != (layout.tracks, layout.tensors):
+                self._check_ids(r, layout)
                 raise GeometryError(f"{self.path}: the cache has other layers, shapes or dtypes "
                                     "than the archive: save it as another file")
             state = _State(r, layout)
@@ -205,6 +207,20 @@ class Session:
             number = w.checkpoint(label, time)
         return Appended(number, _longest(layout), sum(kept.values()), new,
                         os.path.getsize(self.path) - before)
+
+    def _check_ids(self, reader: Reader, layout: Layout) -> None:
+        """Raises where more token ids than tokens, which are a tensor of their own, are all that
+        another geometry comes from."""
+        def rest(tensors: Sequence[Tensor]) -> List[Tensor]:
+            return [t for t in tensors if t.name not in ("tokens", _layout.LABEL)]
+        ids = (layout.json["tokens"] or {}).get("state")
+        was = any(t.name == "tokens" for t in reader.tensors)
+        if bool(ids) != was and rest(reader.tensors) == rest(layout.tensors):
+            held = f"the layers hold {_longest(layout)} tokens"
+            raise ValueError(f"tokens: {ids['shape'][-1]} ids, {held}: give tokens[:, "
+                             f":{_longest(layout)}]" if ids else
+                             f"tokens: {self.path} has ids beyond its tokens, and {held}: save it "
+                             "as another file")
 
     @staticmethod
     def _replace(w: Writer, layout: Layout, track: int, kept: int) -> Tuple[int, int]:

@@ -32,7 +32,7 @@ from sglang.srt.mem_cache.hicache_storage import HiCacheFile
 
 from . import _arrays
 from .blocks import BlockLayout, BlockStore, Part, decode, encode, rows_of
-from .errors import DamagedError, Error, FormatError, PredictorError
+from .errors import DamagedError, Error, FormatError, GeometryError, PredictorError
 from .models import Profile
 
 __all__ = ["KvarcHiCache"]
@@ -143,7 +143,7 @@ class KvarcHiCache(HiCacheFile):
             if self.metadata_cache is not None:
                 self.metadata_cache.remove(name)
             return False
-        except (DamagedError, FormatError) as e:
+        except (DamagedError, FormatError, GeometryError) as e:
             _log.warning("%s: a miss, it is removed: %s", path, e)
             self._forget(name, path)
             return False

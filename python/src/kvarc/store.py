@@ -11,13 +11,14 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union, o
 
 from . import _arrays, _ranges, _safetensors, archive, geometry
 from ._import import Import
-from ._io import MemorySinks, callback, is_path
+from ._io import Handle, MemorySinks, callback, is_path
 from ._native import ffi, lib
 from ._options import Common, chosen, count, shown, writer_options
 from ._profiles import why_unfit
 from ._ranges import Range
 from ._types import CacheLike, DeviceLike, IdsLike, Loaded, PathLike, ProfileLike, ProfilesLike, \
     RopeLike
+from .cache import Cache
 from .errors import Error, FormatError, NotFoundError, PredictorError, Trouble, UsageError
 from .models import Profile
 
@@ -116,6 +117,13 @@ def _line(opaque: Any, text: Any) -> None:
 _CACHE = ("tokens", "model", "dtype", "metadata", "identity", "config")
 
 
+def _layers_of(cache: Cache) -> List[Tuple[int, bool]]:
+    """What archive.check_whole needs of a cache."""
+    return [(max((a.shape[2] for a in layer.tensors.values()), default=0),
+             not layer.states and not layer.window and
+             (layer.cross or set(layer.metadata) <= {"class"})) for layer in cache.layers]
+
+
 def _default() -> str:
     """The store of the command: KVARC_STORE, or else a folder of the user."""
     if os.environ.get("KVARC_STORE"):
@@ -141,7 +149,7 @@ def _named(session: str, version: int) -> Tuple[bytes, int]:
     return session.encode("utf-8"), count(version, "version")
 
 
-class Store:
+class Store(Handle):
     """A store of sessions in a folder (or what else the library was built with: s3://, redis://).
 
     url: a path, file:PATH, s3://BUCKET/PREFIX, redis://HOST; None: KVARC_STORE, or the default
@@ -201,8 +209,13 @@ class Store:
         return self._c[0]
 
     def _is_empty(self) -> bool:
-        """Whether nothing was saved yet, so that there is no folder."""
-        return self._waits and not os.path.exists(self._folder or "")
+        """Whether nothing was saved yet, so that there is no folder: warns, as it may be a typing
+        mistake."""
+        is_empty = self._waits and not os.path.exists(self._folder or "")
+        if is_empty:
+            warnings.warn(f"there is no store at {shown(self._url)} yet: save() makes it",
+                          stacklevel=3)
+        return is_empty
 
     def _import(self, cache: Any, keywords: Mapping[str, Any], rope: RopeLike = None,
                 profile: Optional[Profile] = None) -> Import:
@@ -290,7 +303,10 @@ class Store:
         if _safetensors.NAME not in files:
             return archive.load(self._packed(session, files), layers=layers, tokens=tokens,
                                 config=config, model=model, raw=raw, device=device, ignore=ignore)
-        cache = _ranges.cut(_safetensors.parse(files[_safetensors.NAME]), layers, tokens)
+        whole = _safetensors.parse(files[_safetensors.NAME])
+        if config is not None:
+            archive.check_whole(_layers_of(whole), layers, tokens)
+        cache = _ranges.cut(whole, layers, tokens)
         for layer in cache.layers:
             for arrays in (layer.tensors, layer.states):
                 for name, array in arrays.items():

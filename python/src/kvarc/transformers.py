@@ -94,6 +94,9 @@ def from_cache(saved: Cache, config: Any = None, *, model: Any = None, device: A
     are known: OptionsError where they differ. ignore: keys of the identity that may differ, as
     the message names them. device: where the tensors go, None: the CPU.
     """
+    if saved.format != NAME and "parts" not in saved.metadata:
+        raise OptionsError("this is no cache of transformers: load it without config= and model=, "
+                           "and give its arrays to a DynamicCache")
     recorded = dict(saved.identity)
     if saved.model:
         recorded["model"] = saved.model

@@ -6,6 +6,7 @@ from typing import Any, Dict, List, Optional
 
 import numpy as np
 import torch
+import transformers
 from transformers import cache_utils
 
 from .cache import Layer
@@ -190,6 +191,9 @@ class _Maker:
             arguments["number_of_states"] = len(_bools(self.record, "previous"))
         try:
             return getattr(cache_utils, name)(**arguments)
+        except AttributeError as e:
+            raise OptionsError(f"transformers {transformers.__version__} has no {name}, which the "
+                               "cache has: use the version that it was saved with") from e
         except TypeError as e:
             raise damaged(f"{name} does not have what it needs") from e
 

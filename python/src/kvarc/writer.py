@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Dict, Mapping, Optional, Sequence, Union, cast
 
 from . import _arrays, geometry
-from ._io import Calls, FileSink, FileSource
+from ._io import Calls, FileSink, FileSource, Handle
 from ._native import ffi, lib
 from ._options import Common, writer_options
 from ._profiles import why_unfit
@@ -17,7 +17,7 @@ from .models import Profile
 __all__ = ["Writer"]
 
 
-class Writer:
+class Writer(Handle):
     """Writes an archive to a path or a binary file-like object.
 
     tracks, tensors: the geometry. identity: text pairs that are recorded ("model": ...).
