@@ -12,6 +12,7 @@ import torch
 import transformers
 
 import kvarc
+from kvarc.transformers_model import cache_keyword
 
 PROMPT, STEPS, GREEDY = 290, 10, 64
 TINY = dict(vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_layers=4,
@@ -75,13 +76,18 @@ def prompt(model, n=0, batch=1):
     return torch.randint(3, model.config.get_text_config().vocab_size, (batch, n))
 
 
+def taking(model, cache):
+    """The keyword that gives a model a cache."""
+    return {cache_keyword(model): cache}
+
+
 def prefill(model, ids, cache, single=STEPS):
     """Prompt at once, then single tokens; returns the last logits."""
     n = ids.shape[1] - single
     with torch.no_grad():
-        out = model(input_ids=ids[:, :n], past_key_values=cache, use_cache=True)
+        out = model(input_ids=ids[:, :n], use_cache=True, **taking(model, cache))
         for i in range(n, ids.shape[1]):
-            out = model(input_ids=ids[:, i:i + 1], past_key_values=cache, use_cache=True)
+            out = model(input_ids=ids[:, i:i + 1], use_cache=True, **taking(model, cache))
     return out.logits[:, -1]
 
 
@@ -90,7 +96,7 @@ def go_on(model, token, cache, n=GREEDY):
     tokens, logits = [token], []
     with torch.no_grad():
         for _ in range(n):
-            out = model(input_ids=tokens[-1][:, None], past_key_values=cache, use_cache=True)
+            out = model(input_ids=tokens[-1][:, None], use_cache=True, **taking(model, cache))
             logits.append(out.logits[:, -1])
             tokens.append(logits[-1].argmax(-1))
     return torch.stack(tokens), torch.stack(logits)

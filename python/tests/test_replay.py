@@ -55,7 +55,7 @@ def test_recorder(tmp_path, model, ids):
     path = tmp_path / "x.kva"
     cache = transformers.DynamicCache(config=model.config)
     with kvarc.replay.Recorder(model) as recorder:
-        tokens = model.generate(ids[:, :200], past_key_values=cache, max_new_tokens=20,
+        tokens = model.generate(ids[:, :200], **greedy.taking(model, cache), max_new_tokens=20,
                                 do_sample=False, eos_token_id=None, pad_token_id=0)
     assert recorder.pieces == [200] + [1] * 19
     kvarc.save(path, cache, tokens=tokens[:, :219], model=model, replay=recorder)
@@ -71,8 +71,8 @@ def test_ids_of_generate(tmp_path, model, ids):
     path, ids = tmp_path / "x.kva", ids[:, :50]
     cache = transformers.DynamicCache(config=model.config)
     with kvarc.replay.Recorder(model) as recorder:
-        out = model.generate(ids, past_key_values=cache, max_new_tokens=8, eos_token_id=None,
-                             pad_token_id=0)
+        out = model.generate(ids, **greedy.taking(model, cache), max_new_tokens=8,
+                             eos_token_id=None, pad_token_id=0)
     with pytest.raises(kvarc.OptionsError, match="all 57 tokens, of 50 .*model.generate"):
         kvarc.save(path, cache, tokens=ids, model=model, replay=recorder)
     kvarc.save(path, cache, tokens=out[:, :cache.get_seq_length()], model=model, replay=recorder)

@@ -21,7 +21,7 @@ from .models import Predictor
 from .reader import Reader
 from .replay_external import Pairs, predictor_of, residual_profile
 from .transformers_layers import damaged
-from .transformers_model import check, identity
+from .transformers_model import cache_keyword, check, identity
 
 __all__ = ["Recorder", "run", "pack_schedule", "unpack_schedule"]
 
@@ -62,7 +62,7 @@ class Recorder:
     """Records how a model takes tokens while it is a context: for replay= of kvarc.save.
 
         with kvarc.replay.Recorder(model) as recorder:
-            out = model.generate(ids, past_key_values=cache)
+            out = model.generate(ids, cache=cache)  # before transformers 5.24 past_key_values=
         kvarc.save("x.kva", cache, tokens=out[:, :cache.get_seq_length()], model=model,
                    replay=recorder)
 
@@ -81,7 +81,9 @@ class Recorder:
             ids = keywords.get("inputs_embeds")
         if ids is None:
             return
-        past = keywords.get("past_key_values")
+        past = keywords.get("cache")  # before transformers 5.24 by the other name
+        if past is None:
+            past = keywords.get("past_key_values")
         if past is None or int(past.get_seq_length()) == 0:
             self.pieces.clear()
         self.pieces.append(int(ids.shape[1]))
@@ -109,13 +111,13 @@ def run(model: Any, ids: Any, pieces: Sequence[int]) -> Any:
     """The DynamicCache of a model that takes ids [tokens] in these pieces."""
     ids = torch.as_tensor(np.asarray(ids, np.int64), device=model.device)[None]
     cache = cache_utils.DynamicCache(config=model.config)
-    training, at = model.training, 0
+    training, at, keyword = model.training, 0, cache_keyword(model)
     model.eval()
     try:
         with torch.no_grad():
             for n in pieces:
-                model(input_ids=ids[:, at:at + n], past_key_values=cache, use_cache=True,
-                      logits_to_keep=1)
+                model(input_ids=ids[:, at:at + n], use_cache=True, logits_to_keep=1,
+                      **{keyword: cache})
                 at += n
     finally:
         model.train(training)

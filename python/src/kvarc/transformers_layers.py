@@ -64,6 +64,8 @@ def _take_attention(layer: Any, out: Layer) -> None:
         record["length"] = int(layer.cumulative_length)
         if hasattr(layer, "cumulative_length_int"):
             record["length_int"] = int(layer.cumulative_length_int)
+        if hasattr(layer, "_is_croppable"):  # transformers 5.24 and later
+            record["croppable"] = bool(layer._is_croppable)
     elif layer.is_sliding:
         record["window"] = int(layer.sliding_window)
         record["seen"] = int(layer.cumulative_length)
@@ -107,6 +109,8 @@ def _take_states(layer: Any, out: Layer) -> None:
     record = out.metadata
     record["record_past_states"] = bool(layer.record_past)
     record["previous"] = [bool(layer.has_previous_state[i]) for i in range(layer.number_of_states)]
+    if isinstance(layer.dtype, torch.dtype):
+        record["dtype"] = str(layer.dtype)[len("torch."):]
     record["kernels"] = [layer.conv_kernel_size[i] for i in range(layer.number_of_states)]
     for i in range(layer.number_of_states):
         if layer.is_conv_states_initialized[i]:
@@ -210,6 +214,9 @@ class _Maker:
             layer.cumulative_length.fill_(entry(record, "length", int))
             if hasattr(layer, "cumulative_length_int"):
                 layer.cumulative_length_int = entry(record, "length_int", int)
+            if hasattr(layer, "_is_croppable"):
+                # of a cache of 5.23 it is not known: no generation may take tokens back then
+                layer._is_croppable = "croppable" in record and entry(record, "croppable", bool)
         elif layer.is_sliding:
             layer.cumulative_length = entry(record, "seen", int)
             layer.record_past = entry(record, "record_past", bool)
@@ -262,6 +269,12 @@ class _Maker:
                 layer.lazy_initialization(recurrent_states=recurrent, state_idx=i)
                 layer.recurrent_states[i].copy_(recurrent)
             layer.has_previous_state[i] = previous
+        if "dtype" in self.record:  # of what came first, states or keys, and by version
+            layer.dtype = getattr(torch, entry(self.record, "dtype", str), None)
+            if not isinstance(layer.dtype, torch.dtype):
+                raise damaged("dtype is none")
+        elif layer.dtype is None and layer.conv_states[0] is not None:
+            layer.dtype = layer.conv_states[0].dtype
 
 
 def make_layer(saved: Layer, device: Any = None) -> Any:

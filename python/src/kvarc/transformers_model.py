@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 from typing import Any, Dict, Iterable, Optional
 
@@ -88,6 +89,13 @@ def check(recorded: Dict[str, str], pairs: Dict[str, str], ignore: Iterable[str]
         if key not in ignore and was and now and was != now:
             raise OptionsError(f"the cache is of another model: its {word} was {was}, and is "
                                f"{now} here; use that model, or ignore=({key!r},)")
+
+
+def cache_keyword(model: Any) -> str:
+    """The keyword of a model's calls that takes a cache: "cache", before transformers 5.24
+    "past_key_values"."""
+    forward = inspect.signature(getattr(model, "forward", model))
+    return "cache" if "cache" in forward.parameters else "past_key_values"
 
 
 def environment(model: Optional[Any] = None) -> Dict[str, str]:
