@@ -31,6 +31,7 @@ EXTRA_DIST += python/tests/greedy.py python/tests/services.py python/tests/test_
 	python/tests/test_transformers.py
 EXTRA_DIST += python/tests/conftest.py python/tests/test_archives.py python/tests/test_blocks.py python/tests/test_device.py \
 	python/tests/test_serving.py python/tests/test_arguments.py python/tests/test_profiles.py \
+	python/tests/test_conveniences.py \
 	python/tests/test_types.py python/tests/typed_good.py python/tests/typed_bad.py \
 	python/tests/test_files.py python/tests/test_handles.py python/tests/test_hostile.py \
 	python/tests/test_save_load.py python/tests/test_sessions.py

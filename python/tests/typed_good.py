@@ -36,6 +36,10 @@ def archives(folder: Path) -> int:
     whole: kvarc.Cache = kvarc.load_cache(path, raw=True, key=b"k" * 32)
     info = kvarc.info(path, key=b"k" * 32)
     names: List[str] = [t["name"] for t in info["tensors"]]
+    codecs: Tuple[str, ...] = info["codecs"]
+    kvarc.verify(path, key=b"k" * 32)
+    data: bytes = kvarc.dumps(pairs(1), level=0)
+    print(codecs, kvarc.loads(data, like="numpy", device="cpu").tokens)
     return stats["file_bytes"] + len(whole.layers) + len(names) + info["file_bytes"]
 
 
@@ -49,6 +53,8 @@ def readers(file: io.BytesIO) -> Dict[int, Array]:
             print(ids.max())
         for damage in r.damage():
             print(damage.tensor, damage.t0)
+        names: List[str] = [name for layer in r.keys() for name in r[layer]]
+        print(names)
         return r.read(layers=range(1), tokens=-1 if r.tokens() == 0 else None)
 
 

@@ -14,13 +14,13 @@ from ._native import ffi as _ffi, lib as _lib
 from ._options import READER, chosen
 from ._types import Loaded, Pairs, PairsByLayer, PredictorLike, ProfilesLike, Progress, Secret, \
     Source
-from .archive import from_cache, load, load_cache, save, to_cache
+from .archive import dumps, from_cache, load, load_cache, loads, save, to_cache
 from .cache import Cache, Layer
 from .device import Device, DeviceArray, Plan
 from .errors import *  # noqa: F401,F403
 from .errors import __all__ as _errors
 from .geometry import Rope, Tensor, Track
-from .measure import Measured, bench, info
+from .measure import Measured, bench, info, verify
 from .models import External, Predictor, Profile
 from .reader import Checkpoint, Damage, Reader
 from .session import Appended, Session
@@ -39,9 +39,9 @@ def open(file: Source, *, salvage: bool = False, allow_lossy: bool = False,
 
 
 __version__ = _ffi.string(_lib.kvarc_version()).decode()
-__all__ = ["save", "load", "load_cache", "to_cache", "from_cache", "open", "info", "bench",
-           "train", "Cache", "Layer", "Loaded", "Pairs", "PairsByLayer", "Reader", "Writer",
-           "Session", "Appended", "Store", "Version", "Saved", "Found",
+__all__ = ["save", "load", "dumps", "loads", "load_cache", "to_cache", "from_cache", "open", "info",
+           "verify", "bench", "train", "Cache", "Layer", "Loaded", "Pairs", "PairsByLayer", "Reader",
+           "Writer", "Session", "Appended", "Store", "Version", "Saved", "Found",
            "Collected", "Profile", "Predictor", "External",
            "Measured", "Device", "DeviceArray", "Plan", "Rope", "Track", "Tensor", "Checkpoint",
            "Damage", *_errors]

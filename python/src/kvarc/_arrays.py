@@ -2,11 +2,13 @@
 """Arrays of numpy, torch and others as memory of the C library, without copies."""
 from __future__ import annotations
 
+import ctypes
 from typing import Any, Optional, Tuple
 
 import numpy as np
 
 from ._native import ffi, lib
+from .errors import OptionsError
 
 
 class Numbers(dict):  # type: ignore[type-arg]
@@ -44,12 +46,71 @@ _BY_NUMPY = {"float32": "f32", "float16": "f16", "int8": "i8", "uint8": "u8",
 _TORCH_VIEWS = {"torch.bfloat16": ("bf16", "int16", np.uint16),
                 "torch.float8_e4m3fn": ("e4m3", "uint8", np.uint8),
                 "torch.float8_e5m2": ("e5m2", "uint8", np.uint8)}
+TORCH = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "i8": "int8", "u8": "uint8",
+         "bytes": "uint8", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
 _FLOATS = ("f32", "f16", "bf16", "e4m3", "e5m2")  # whose arrays say themselves what they are
 _ML_DTYPES = {"bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
 
 
 def is_torch(obj: Any) -> bool:
     return type(obj).__module__.split(".")[0] == "torch" and hasattr(obj, "detach")
+
+
+def is_cpu(device: Any) -> bool:
+    """Whether this is "cpu", or a torch.device of it."""
+    return (device if isinstance(device, str) else getattr(device, "type", None)) == "cpu"
+
+
+def torch_device(device: Any, raw: bool, like: Optional[str], gpu: bool = False) -> Any:
+    """The torch.device where the host makes tensors; None: it makes arrays of numpy, or a GPU
+    decodes. gpu: that also makes them for a GPU."""
+    name = device if isinstance(device, str) else getattr(device, "type", "")
+    on_host = device is None or is_cpu(device)
+    if like not in (None, "numpy", "torch"):
+        raise ValueError(f'like: "numpy" or "torch" is needed, not {like!r}')
+    if raw and like == "torch":
+        raise ValueError('raw: bits as numbers are arrays of numpy: like="torch" goes without it')
+    if like == "numpy" and not on_host:
+        raise ValueError(f"like: arrays of numpy are not on {device}")
+    if raw and on_host or like != "torch" and device is None or like == "numpy":
+        return None
+    try:
+        import torch
+    except ImportError:
+        if like is None and on_host:
+            return None
+        if like is None:
+            return None  # Device says what is missing
+        raise OptionsError('like="torch": torch is not installed') from None
+    if device is None:
+        return torch.device("cpu")
+    is_gpu = isinstance(device, int) or hasattr(device, "ordinal") or name.startswith("cuda")
+    if is_gpu:
+        number = getattr(device, "ordinal", device)
+        return torch.device(f"cuda:{number}" if isinstance(number, int) else number) if gpu \
+            else None
+    try:
+        return torch.device(device)
+    except RuntimeError as e:
+        raise ValueError(f"device: {device!r} is no device of torch") from e
+
+
+def to_torch(array: np.ndarray, name: str, device: Any = None) -> Any:
+    """Bits as a tensor of the dtype of the format, which shares their memory on the CPU; of the
+    dtype of the array where the format has none, and the array itself where torch has none."""
+    import torch
+    dtype = TORCH.get(name)
+    wanted = None if dtype is None else getattr(torch, dtype)
+    bits = array.view(np.int16) if wanted is not None and array.dtype == np.uint16 else array
+    if not bits.flags.writeable:
+        bits = bits.copy()
+    try:
+        tensor = torch.from_numpy(bits)
+    except TypeError:
+        return array
+    if wanted is not None and tensor.dtype != wanted:
+        tensor = tensor.view(wanted)
+    return tensor if device is None else tensor.to(device)
 
 
 def is_on_device(obj: Any) -> bool:
@@ -71,6 +132,37 @@ def _of_torch(tensor: Any) -> Tuple[np.ndarray, Optional[str]]:
     return tensor.view(getattr(torch, bits)).numpy().view(view), name
 
 
+def _of_other(obj: Any) -> Tuple[np.ndarray, Optional[str]]:
+    """An array of numpy, of what numpy takes itself, or of a library that has DLPack."""
+    if hasattr(obj, "__array__") or not hasattr(obj, "__dlpack__"):
+        try:
+            return np.asarray(obj), None
+        except (ValueError, BufferError, RuntimeError):  # mlx: its buffers of bf16 are not numpy's
+            if not hasattr(obj, "__dlpack__"):
+                raise
+    return _of_dlpack(obj)
+
+
+def _of_dlpack(obj: Any) -> Tuple[np.ndarray, Optional[str]]:
+    """Memory of the CPU of a library that has DLPack: of bf16 and 8-bit floats, which numpy has
+    not, the bits."""
+    from . import _dlpack
+    taken = _dlpack.Taken(obj, None)
+    name = next((n for n in _ML_DTYPES if (taken.code, taken.bits) == _dlpack.DTYPES[n][0]), None)
+    if name is None or taken.device[0] != _dlpack.CPU or taken.lanes != 1 or \
+            any(s < 0 for s in taken.strides):
+        return np.from_dlpack(obj), None
+    kind = np.dtype(BITS[name])
+    strides = tuple(s * kind.itemsize for s in taken.strides)
+    n = sum((length - 1) * s for length, s in zip(taken.shape, strides)) + kind.itemsize \
+        if 0 not in taken.shape else 0
+    memory: Any = (ctypes.c_char * n).from_address(taken.address)
+    memory.owner = taken
+    array = np.ndarray(taken.shape, kind, memory, 0, strides) if n else np.empty(taken.shape, kind)
+    array.flags.writeable = taken.writeable
+    return array, name
+
+
 def as_bits(obj: Any, dtype: Optional[str] = None) -> Tuple[np.ndarray, str]:
     """An array as (bits, name of the dtype in the format), no copy where its memory can be
     used as it is: numpy, torch (of the CPU), anything with the buffer protocol or DLPack.
@@ -84,10 +176,7 @@ def as_bits(obj: Any, dtype: Optional[str] = None) -> Tuple[np.ndarray, str]:
     if is_torch(obj):
         array, name = _of_torch(obj)
     else:
-        if not isinstance(obj, np.ndarray) and hasattr(obj, "__dlpack__") \
-                and not hasattr(obj, "__array__"):
-            obj = np.from_dlpack(obj)
-        array, name = np.asarray(obj), None
+        array, name = _of_other(obj)
     if not array.dtype.isnative:
         raise TypeError(f"arrays of the other byte order ({array.dtype.str}) are not taken")
     name = name or _BY_NUMPY.get(array.dtype.name)

@@ -35,6 +35,11 @@ class Target:
     def finished(array: Any, dtype: str) -> Any:
         return array
 
+    @staticmethod
+    def state(array: Any, dtype: str) -> Any:
+        """A state, of bits: an array of the host."""
+        return _arrays.from_bits(array, dtype)
+
 
 class _Borrowed:
     """Memory of another library, as the memory of a DeviceArray."""

@@ -12,8 +12,6 @@ from ._native import ffi, lib
 from .errors import Trouble
 
 ALIGN = 256
-_TORCH = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "i8": "int8", "u8": "uint8",
-          "bytes": "uint8", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
 
 
 def torch_with_cuda(load: bool = False) -> Any:
@@ -164,5 +162,5 @@ class Pool:
             memory = Memory(self.handle, n)
             return DeviceArray(memory, memory.address, shape, dtype)
         with self._torch_stream(torch, stream):
-            return torch.empty(tuple(shape), dtype=getattr(torch, _TORCH[dtype]),
+            return torch.empty(tuple(shape), dtype=getattr(torch, _arrays.TORCH[dtype]),
                                device=f"cuda:{self.handle.ordinal}")

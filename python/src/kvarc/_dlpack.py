@@ -69,8 +69,11 @@ class Taken:
             raise TypeError(f"{type(obj).__module__}.{type(obj).__name__} has no __dlpack__")
         try:
             self.capsule = obj.__dlpack__(stream=stream, max_version=(1, 0))
-        except TypeError:  # of an older library
-            self.capsule = obj.__dlpack__(stream=stream)
+        except TypeError:  # of an older library, or of one without streams
+            try:
+                self.capsule = obj.__dlpack__(stream=stream)
+            except TypeError:
+                self.capsule = obj.__dlpack__()
         flags = 0
         if _valid(self.capsule, _WITH_VERSION):
             versioned = _Versioned.from_address(_pointer(self.capsule, _WITH_VERSION))

@@ -7,15 +7,21 @@ import gc
 import io
 import operator
 import os
+import re
 import sys
+import tempfile
 import threading
 from contextlib import ExitStack, contextmanager
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable, Iterator, Optional, Tuple
 
 from ._native import ffi, lib
-from .errors import Trouble, UsageError
+from .errors import OptionsError, Trouble, UsageError, input_output
 
 UNKNOWN = lib.KVARC_UNKNOWN
+_URL = re.compile(r"(?!file://)([a-z0-9+.-]+::)*[a-z][a-z0-9+.-]*://")
+# What exceptions without an errno mean: those of file systems of fsspec have none.
+_ERRNO = ((FileNotFoundError, errno.ENOENT), (PermissionError, errno.EACCES),
+          (IsADirectoryError, errno.EISDIR), (OSError, errno.EIO))
 _MOST = 1 << 26  # bytes of one read of a file-like object
 
 
@@ -26,6 +32,74 @@ def is_path(obj: Any) -> bool:
 def base_name(obj: Any) -> str:
     """The last part of a path, "" of anything else."""
     return os.path.basename(os.fspath(obj)) if is_path(obj) else ""
+
+
+def is_url(obj: Any) -> bool:
+    """Whether this is a URL, which fsspec opens: "s3://bucket/x.kva", "simplecache::s3://..."."""
+    return isinstance(obj, str) and _URL.match(obj) is not None
+
+
+def _file_system(url: str) -> Tuple[Any, str]:
+    """The file system of fsspec for a URL, and the path in it."""
+    from ._options import shown
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError:
+        raise OptionsError(f"{shown(url)}: URLs need fsspec: pip install fsspec, and its package "
+                           "for this protocol") from None
+    try:
+        return url_to_fs(url)
+    except (ImportError, ValueError) as e:
+        raise OptionsError(f"{shown(url)}: {e}") from e
+
+
+@contextmanager
+def _remote_errors(url: str) -> Iterator[None]:
+    """What a file system of fsspec raises as an InputOutputError of the URL."""
+    from ._options import shown
+    try:
+        yield
+    except OSError as e:
+        number = e.errno or next(n for kind, n in _ERRNO if isinstance(e, kind))
+        text = e.strerror or (os.strerror(number) if number != errno.EIO else str(e))
+        raise input_output(f"{shown(url)}: {text}", number, shown(url)) from e
+
+
+def open_url(url: str) -> Any:
+    """A file of fsspec to read."""
+    system, path = _file_system(url)
+    with _remote_errors(url):
+        return system.open(path, "rb")
+
+
+def remote_exists(url: str) -> bool:
+    """Whether there is a file at a URL."""
+    system, path = _file_system(url)
+    with _remote_errors(url):
+        return bool(system.exists(path))
+
+
+def local_path(obj: Any) -> Any:
+    """The path of a URL file://PATH; anything else as it is."""
+    return obj[len("file://"):] if isinstance(obj, str) and obj.startswith("file://") else obj
+
+
+class _Upload:
+    """A temporary file that becomes the file at a URL when it is complete."""
+
+    def __init__(self, url: str) -> None:
+        self.url, (self.system, self.path) = url, _file_system(url)
+        self.file = tempfile.NamedTemporaryFile(prefix="kvarc-")
+
+    def end(self, complete: bool) -> None:
+        """Uploads it where it is complete, and removes it here."""
+        try:
+            if complete:
+                self.file.flush()
+                with _remote_errors(self.url):
+                    self.system.put_file(self.file.name, self.path)
+        finally:
+            self.file.close()
 
 
 def is_buffer(obj: Any) -> bool:
@@ -40,8 +114,8 @@ class Handle:
     """What has a handle of the library, which is of this process alone."""
 
     def __reduce__(self) -> Any:
-        raise TypeError(f"a kvarc.{type(self).__name__} cannot be pickled or copied: give the path, "
-                        "and open it there")
+        raise TypeError(f"a kvarc.{type(self).__name__} cannot be pickled or copied: give the "
+                        "path, and open it there")
 
 
 class Calls:
@@ -128,6 +202,10 @@ class FileSource:
         self.opened = False
         self.of: Any = None
         self.pin: Any = None
+        self.remote: Any = None
+        obj = local_path(obj)
+        if is_url(obj):
+            obj = self.remote = open_url(obj)
         if is_path(obj):
             common = ffi.new("kvarc_common *", {"error": trouble.c})
             trouble.check(lib.kvarc_source_open_path(self.c, os.fsencode(obj), common),
@@ -167,6 +245,9 @@ class FileSource:
         if isinstance(self.of, _Bytes):
             self.of.view.release()
         self.of = None
+        remote, self.remote = self.remote, None
+        if remote is not None:
+            remote.close()
 
 
 class FileSink:
@@ -178,6 +259,14 @@ class FileSink:
         self.c = ffi.new("kvarc_sink *")
         self.trouble = trouble
         self.opened = False
+        self.complete = False  # of a URL: close() uploads what was written
+        self.remote: Optional[_Upload] = None
+        obj = local_path(obj)
+        if is_url(obj):
+            if keep:
+                raise ValueError(f"{obj}: an archive at a URL cannot be continued")
+            self.remote = _Upload(obj)
+            obj = self.remote.file
         self.path = obj if is_path(obj) else None
         self.end = 0  # of what was written, in a file-like object
         if is_path(obj):
@@ -247,6 +336,9 @@ class FileSink:
         if self.opened:
             self.opened = False
             self.trouble.check(lib.kvarc_sink_close(self.c, self.trouble.c))
+        remote, self.remote = self.remote, None
+        if remote is not None:
+            remote.end(self.complete)
 
 
 class MemorySinks:

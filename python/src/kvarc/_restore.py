@@ -35,6 +35,41 @@ class Host:
         return _arrays.from_bits(array, dtype, self.raw)
 
 
+    def state(self, array: np.ndarray, dtype: str) -> Any:
+        """A state, of bits."""
+        return _arrays.from_bits(array, dtype, self.raw)
+
+
+class TorchHost:
+    """Tensors of torch: the host decodes into their memory, and they are moved to the device."""
+
+    def __init__(self, device: Any) -> None:
+        self.device = device
+
+    @staticmethod
+    def make(shape: Sequence[int], dtype: str) -> Any:
+        import torch
+        if dtype not in _arrays.TORCH:
+            raise OptionsError(f"torch has no dtype for elements of {dtype}")
+        return torch.empty(tuple(shape), dtype=getattr(torch, _arrays.TORCH[dtype]))
+
+    @staticmethod
+    def rows(array: Any, sequence: int) -> Any:
+        """As of Host."""
+        return array[sequence].permute(1, 0, 2)
+
+    @staticmethod
+    def read(reader: Any, track: int, tokens: Range, out: Mapping[int, Any]) -> None:
+        reader.read(track, tokens=tokens, out=out)
+
+    def finished(self, array: Any, dtype: str) -> Any:
+        return array.to(self.device)
+
+    def state(self, array: np.ndarray, dtype: str) -> Any:
+        """A state, of bits."""
+        return _arrays.to_torch(array, dtype, self.device)
+
+
 def _bad(what: str) -> FormatError:
     return FormatError(f"the description of the cache does not fit the archive: {what}")
 
@@ -154,8 +189,7 @@ class Restore:
             array = self._state(state, f"layer {index}, {name}")
             if "numpy" not in state:
                 layer.dtypes[name] = state["dtype"]
-                array = _arrays.from_bits(array, state["dtype"], self.raw)
-            layer.states[name] = array
+            layer.states[name] = self.target.state(array, layer.dtypes.get(name, ""))
         if entry.get("positions"):
             layer.positions = self._positions(entry)
         return layer

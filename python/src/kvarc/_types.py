@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Protocol, \
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Literal, Mapping, Optional, Protocol, \
     Sequence, Tuple, TypedDict, Union
 
 import numpy as np
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 else:  # modules that need this one, and what only type checkers have
     Buffer = Cache = Device = External = Predictor = Profile = Rope = Any
 
-__all__ = ["Array", "ArrayLike", "CacheLike", "DeviceLike", "IdsLike", "Loaded", "Pair", "Pairs",
-           "PairsByLayer", "PathLike", "PredictorLike", "ProfileLike", "ProfilesLike", "Progress",
+__all__ = ["Array", "ArrayLike", "CacheLike", "DeviceLike", "IdsLike", "Like", "Loaded", "Pair",
+           "Pairs", "PairsByLayer", "PathLike", "PredictorLike", "ProfileLike", "ProfilesLike", "Progress",
            "Readable", "RopeLike", "Source", "Target", "Writable"]
 
 
@@ -71,6 +71,7 @@ IdsLike = Union[Sequence[int], Sequence[Sequence[int]], Array, HasDLPack, Buffer
 PairLike = Sequence[ArrayLike]
 CacheLike = Union[Cache, Sequence[PairLike], Mapping[int, PairLike], FrameworkCache]
 DeviceLike = Union[str, int, Device, TorchDevice]
+Like = Literal["numpy", "torch"]
 Secret = Union[str, bytes]
 Progress = Union[bool, Callable[[int, Optional[int]], Any]]
 ProfileLike = Union[Profile, PathLike, Buffer, Readable]
@@ -139,7 +140,9 @@ class CheckpointInfo(TypedDict):
 class ReaderInfo(TypedDict):
     """What Reader.info says: sizes in bytes, numbers of parts, and what the file needs.
 
-    state: "closed", "open", "cut", "damaged", "unknown".
+    state: "closed", "open", "cut", "damaged", "unknown". codecs: names of the codecs of all
+    chunks; those of later versions are "unknown-40", and "later" where the file does not say
+    which; none with salvage.
     """
 
     format_major: int
@@ -159,6 +162,7 @@ class ReaderInfo(TypedDict):
     file_id: str
     state: str
     encrypted: bool
+    codecs: Tuple[str, ...]
 
 
 class Info(ReaderInfo):

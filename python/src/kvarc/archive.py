@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import secrets
 import stat
@@ -12,17 +13,17 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optio
     Tuple, Union, overload
 
 from . import _adapters, _arrays, _layout, _restore
-from ._io import is_path
+from ._io import is_buffer, is_path, is_url, local_path, remote_exists
 from ._options import READER, WRITER, chosen
 from ._ranges import Range, check, span
-from ._types import Array, ArrayLike, CacheLike, DeviceLike, IdsLike, Loaded, Pairs, PairsByLayer, \
+from ._types import Buffer, CacheLike, DeviceLike, IdsLike, Like, Loaded, Pairs, PairsByLayer, \
     PredictorLike, ProfileLike, ProfilesLike, Progress, RopeLike, Secret, Source, Target
 from .cache import Cache, Layer
 from .errors import FormatError, InputOutputError, OptionsError, input_output, of_os_error
 from .reader import Reader
 from .writer import Writer
 
-__all__ = ["save", "load", "load_cache", "to_cache", "from_cache"]
+__all__ = ["save", "load", "dumps", "loads", "load_cache", "to_cache", "from_cache"]
 
 
 def _four(array: Any) -> Any:
@@ -93,8 +94,8 @@ def to_cache(cache: CacheLike, *, tokens: Optional[IdsLike] = None, model: Any =
 
 @contextmanager
 def _opened(device: Any) -> Iterator[Any]:
-    """A Device, which is closed behind it if this opens it; None: none."""
-    if device is None:
+    """A Device, which is closed behind it if this opens it; None, or the CPU: none."""
+    if device is None or _arrays.is_cpu(device):
         yield None
         return
     from .device import Device
@@ -166,8 +167,31 @@ def save(file: Target, cache: CacheLike, *, tokens: Optional[IdsLike] = None, mo
         return _to_file(file, made, rope, {**writer, "device": found})
 
 
+def dumps(cache: CacheLike, *, tokens: Optional[IdsLike] = None, model: Any = None,
+          dtype: Optional[str] = None, metadata: Optional[Mapping[str, Any]] = None,
+          identity: Optional[Mapping[str, str]] = None, config: Any = None, rope: RopeLike = None,
+          device: Optional[DeviceLike] = None, replay: Any = None,
+          schedule: Optional[Sequence[int]] = None, level: int = 1, verify: bool = False,
+          segment_tokens: int = 0, profile: Optional[ProfileLike] = None,
+          predictor: Optional[PredictorLike] = None, embed_profile: bool = False,
+          parity: float = 0.0, file_id: bytes = b"", streamable: bool = False,
+          tier: Optional[str] = None, key: Optional[bytes] = None,
+          passphrase: Optional[Secret] = None, threads: Optional[int] = None, memlimit: int = 0,
+          progress: Optional[Progress] = None) -> bytes:
+    """An archive as bytes: save() into memory, with its options."""
+    options = dict(locals())
+    file = io.BytesIO()
+    save(file, **options)
+    return file.getvalue()
+
+
 def _to_file(file: Any, made: Cache, rope: Any, writer: Dict[str, Any]) -> Dict[str, int]:
     if not is_path(file):
+        return _write(file, made, rope, writer)
+    file = local_path(file)
+    if is_url(file):
+        if not writer.pop("overwrite", True) and remote_exists(file):
+            raise input_output(f"{file}: the file exists already", errno.EEXIST, file)
         return _write(file, made, rope, writer)
     path = os.path.abspath(os.fsdecode(os.fspath(file)))
     if not writer.pop("overwrite", True) and os.path.lexists(path):
@@ -219,9 +243,13 @@ def _write_whole(path: str, cache: Cache, rope: Any, options: Dict[str, Any]) ->
 
 
 @contextmanager
-def _target(device: Any, raw: bool) -> Iterator[Any]:
+def _target(device: Any, raw: bool, like: Optional[Like]) -> Iterator[Any]:
     """Where arrays are made: on the host, or in a GPU."""
-    if device is None:
+    where = _arrays.torch_device(device, raw, like)
+    if where is not None:
+        yield _restore.TorchHost(where)
+        return
+    if device is None or _arrays.is_cpu(device):
         yield _restore.Host(raw)
         return
     from . import _device_cache, _device_memory
@@ -256,7 +284,7 @@ def _described(found: Any) -> List[Tuple[int, bool]]:
 
 
 def _load(file: Any, layers: Range, tokens: Range, raw: bool, device_of: Callable[[str], Any],
-          options: Dict[str, Any], whole: bool = False) -> Cache:
+          options: Dict[str, Any], whole: bool = False, like: Optional[Like] = None) -> Cache:
     """load_cache; device_of: the device for a cache of a format, None: the host. whole: as of
     check_whole."""
     check(layers, "layers")
@@ -271,16 +299,17 @@ def _load(file: Any, layers: Range, tokens: Range, raw: bool, device_of: Callabl
             if known:
                 check_whole(known, layers, tokens)
         name = found.get("format") if isinstance(found, dict) else None
-        with _target(device_of(name if isinstance(name, str) else ""), raw) as target:
+        with _target(device_of(name if isinstance(name, str) else ""), raw, like) as target:
             if found is None:
                 return _restore.of_tensors(reader, layers, tokens, target)
             return _restore.Restore(reader, found, layers, tokens, raw, target).cache()
 
 
 def load_cache(file: Source, *, layers: Range = None, tokens: Range = None, raw: bool = False,
-               device: Optional[DeviceLike] = None, allow_lossy: bool = False,
-               profiles: ProfilesLike = None, predictor: Optional[PredictorLike] = None,
-               checkpoint: int = 0, request_cost: int = 0, key: Optional[bytes] = None,
+               like: Optional[Like] = None, device: Optional[DeviceLike] = None,
+               allow_lossy: bool = False, profiles: ProfilesLike = None,
+               predictor: Optional[PredictorLike] = None, checkpoint: int = 0,
+               request_cost: int = 0, key: Optional[bytes] = None,
                passphrase: Optional[Secret] = None, threads: Optional[int] = None,
                memlimit: int = 0, progress: Optional[Progress] = None) -> Cache:
     """The cache of an archive as a kvarc.Cache of numpy arrays [batch, heads, tokens, channels].
@@ -288,13 +317,16 @@ def load_cache(file: Source, *, layers: Range = None, tokens: Range = None, raw:
     layers, tokens: as of Reader.read: a slice, a range or a pair (first, end), an int for one
     alone, None: all. raw: bf16 and
     8-bit floats as uint16 and uint8 whatever is installed; Layer.dtypes has the dtypes.
-    device: a Device, or "cuda:0": the arrays are decoded in this GPU, and are torch tensors where
-    torch is installed, else of kvarc.DeviceArray; states and token ids are arrays of the host.
+    like: "torch": tensors of torch, also of bf16 and 8-bit floats, decoded into their memory;
+    "numpy" or None: arrays of numpy. device: a Device, or "cuda:0": the arrays are decoded in this
+    GPU, and are torch tensors where torch is installed, else of kvarc.DeviceArray; states are
+    arrays of the host. "cpu", or another device of torch: tensors there, which the host decodes.
+    Token ids are arrays of numpy.
     Other options as of Reader. An archive of `kvarc pack` gives its keys and values by layer.
     FormatError: it has no tensors, but files alone.
     """
     reader = chosen(locals(), READER)
-    return _load(file, layers, tokens, raw, lambda name: device, reader)
+    return _load(file, layers, tokens, raw, lambda name: device, reader, like=like)
 
 
 _ADAPTER_FREE = ("pairs", "pairs by layer", "cache")
@@ -368,29 +400,32 @@ def _load_for(file: Source, config: Any, reader: Dict[str, Any], layers: Range, 
 
 @overload
 def load(file: Source, *, layers: Range = None, tokens: Range = None, raw: bool = False,
-         device: Optional[DeviceLike] = None, allow_lossy: bool = False,
-         profiles: ProfilesLike = None, predictor: Optional[PredictorLike] = None,
-         checkpoint: int = 0, request_cost: int = 0, key: Optional[bytes] = None,
-         passphrase: Optional[Secret] = None, threads: Optional[int] = None, memlimit: int = 0,
+         like: Optional[Like] = None, device: Optional[DeviceLike] = None,
+         allow_lossy: bool = False, profiles: ProfilesLike = None,
+         predictor: Optional[PredictorLike] = None, checkpoint: int = 0, request_cost: int = 0,
+         key: Optional[bytes] = None, passphrase: Optional[Secret] = None,
+         threads: Optional[int] = None, memlimit: int = 0,
          progress: Optional[Progress] = None) -> Loaded: ...
 
 
 @overload
 def load(file: Source, *, layers: Range = None, tokens: Range = None, raw: bool = False,
-         device: Optional[DeviceLike] = None, config: Any = None, model: Any = None,
-         replay: Any = None, ignore: Iterable[str] = (), allow_lossy: bool = False,
-         profiles: ProfilesLike = None, predictor: Optional[PredictorLike] = None,
-         checkpoint: int = 0, request_cost: int = 0, key: Optional[bytes] = None,
-         passphrase: Optional[Secret] = None, threads: Optional[int] = None, memlimit: int = 0,
+         like: Optional[Like] = None, device: Optional[DeviceLike] = None, config: Any = None,
+         model: Any = None, replay: Any = None, ignore: Iterable[str] = (),
+         allow_lossy: bool = False, profiles: ProfilesLike = None,
+         predictor: Optional[PredictorLike] = None, checkpoint: int = 0, request_cost: int = 0,
+         key: Optional[bytes] = None, passphrase: Optional[Secret] = None,
+         threads: Optional[int] = None, memlimit: int = 0,
          progress: Optional[Progress] = None) -> Any: ...
 
 
 def load(file: Source, *, layers: Range = None, tokens: Range = None, raw: bool = False,
-         device: Optional[DeviceLike] = None, config: Any = None, model: Any = None,
-         replay: Any = None, ignore: Iterable[str] = (), allow_lossy: bool = False,
-         profiles: ProfilesLike = None, predictor: Optional[PredictorLike] = None,
-         checkpoint: int = 0, request_cost: int = 0, key: Optional[bytes] = None,
-         passphrase: Optional[Secret] = None, threads: Optional[int] = None, memlimit: int = 0,
+         like: Optional[Like] = None, device: Optional[DeviceLike] = None, config: Any = None,
+         model: Any = None, replay: Any = None, ignore: Iterable[str] = (),
+         allow_lossy: bool = False, profiles: ProfilesLike = None,
+         predictor: Optional[PredictorLike] = None, checkpoint: int = 0, request_cost: int = 0,
+         key: Optional[bytes] = None, passphrase: Optional[Secret] = None,
+         threads: Optional[int] = None, memlimit: int = 0,
          progress: Optional[Progress] = None) -> Any:
     """The cache of an archive, as it was given to save().
 
@@ -400,22 +435,61 @@ def load(file: Source, *, layers: Range = None, tokens: Range = None, raw: bool 
     config=model.config, or model=model, as a cache of the framework; ignore: what may differ from
     the model that it was saved with, as the message names it: ("attention",). replay: the model,
     for an archive that was saved with replay=.
-    device: a Device, or "cuda:0": decoded in this GPU, into tensors of torch where it is
-    installed. With config= any device of torch: where it is no GPU, or has no kernels here, the
-    host decodes, and the tensors are moved. layers, tokens, raw as of load_cache; other options
-    as of Reader.
+    like, device: as of load_cache. With config= any device of torch: where it is no GPU, or has
+    no kernels here, the host decodes, and the tensors are moved. layers, tokens, raw as of
+    load_cache; other options as of Reader.
     """
     reader = chosen(locals(), READER)
     if config is None:
         config = getattr(model, "config", None)
     if ignore and config is None and replay is None:
         raise TypeError("ignore: goes with config= or model=")
+    if like is not None and (config is not None or replay is not None):
+        raise TypeError("like: goes without config=, model= and replay=")
     if config is not None and replay is None:
         return _load_for(file, config, reader, layers, tokens, model, device, ignore)
     if replay is None:
-        return from_cache(load_cache(file, layers=layers, tokens=tokens, raw=raw, device=device,
-                                     **reader))
+        return from_cache(load_cache(file, layers=layers, tokens=tokens, raw=raw, like=like,
+                                     device=device, **reader))
     from . import replay as engine
     cache = engine.load_cache(file, replay, raw=raw or config is not None, ignore=ignore,
                               layers=layers, tokens=tokens, **reader)
     return from_cache(cache, config, model=model, device=device, ignore=ignore)
+
+
+@overload
+def loads(data: Buffer, *, layers: Range = None, tokens: Range = None, raw: bool = False,
+          like: Optional[Like] = None, device: Optional[DeviceLike] = None,
+          allow_lossy: bool = False, profiles: ProfilesLike = None,
+          predictor: Optional[PredictorLike] = None, checkpoint: int = 0, request_cost: int = 0,
+          key: Optional[bytes] = None, passphrase: Optional[Secret] = None,
+          threads: Optional[int] = None, memlimit: int = 0,
+          progress: Optional[Progress] = None) -> Loaded: ...
+
+
+@overload
+def loads(data: Buffer, *, layers: Range = None, tokens: Range = None, raw: bool = False,
+          like: Optional[Like] = None, device: Optional[DeviceLike] = None, config: Any = None,
+          model: Any = None, replay: Any = None, ignore: Iterable[str] = (),
+          allow_lossy: bool = False, profiles: ProfilesLike = None,
+          predictor: Optional[PredictorLike] = None, checkpoint: int = 0, request_cost: int = 0,
+          key: Optional[bytes] = None, passphrase: Optional[Secret] = None,
+          threads: Optional[int] = None, memlimit: int = 0,
+          progress: Optional[Progress] = None) -> Any: ...
+
+
+def loads(data: Buffer, *, layers: Range = None, tokens: Range = None, raw: bool = False,
+          like: Optional[Like] = None, device: Optional[DeviceLike] = None, config: Any = None,
+          model: Any = None, replay: Any = None, ignore: Iterable[str] = (),
+          allow_lossy: bool = False, profiles: ProfilesLike = None,
+          predictor: Optional[PredictorLike] = None, checkpoint: int = 0, request_cost: int = 0,
+          key: Optional[bytes] = None, passphrase: Optional[Secret] = None,
+          threads: Optional[int] = None, memlimit: int = 0,
+          progress: Optional[Progress] = None) -> Any:
+    """The cache of an archive in bytes, or another buffer, which is not copied; as load()."""
+    options = dict(locals())
+    del options["data"]
+    if not is_buffer(data):
+        raise TypeError(f"bytes are needed, not {type(data).__name__}: load() takes paths and "
+                        "files")
+    return load(data, **options)

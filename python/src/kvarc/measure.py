@@ -11,15 +11,15 @@ import numpy as np
 
 from . import archive
 from ._io import is_buffer, is_path
-from ._options import chosen
-from ._types import CacheLike, Info, PredictorLike, ProfileLike, Progress, \
+from ._options import READER, chosen
+from ._types import CacheLike, Info, PredictorLike, ProfileLike, ProfilesLike, Progress, \
     RopeLike, Secret, Source
 from .cache import Cache
 from .errors import Error
 from .models import Profile
 from .reader import Reader
 
-__all__ = ["info", "bench", "Measured"]
+__all__ = ["info", "verify", "bench", "Measured"]
 
 
 def info(file: Source, *, checkpoint: int = 0, salvage: bool = False, key: Optional[bytes] = None,
@@ -40,6 +40,17 @@ def info(file: Source, *, checkpoint: int = 0, salvage: bool = False, key: Optio
         found["checkpoints"] = [vars(c) for c in r.checkpoints]
         found["items"] = r.items
     return cast(Info, found)
+
+
+def verify(file: Source, *, profiles: ProfilesLike = None,
+           predictor: Optional[PredictorLike] = None, key: Optional[bytes] = None,
+           passphrase: Optional[Secret] = None, threads: Optional[int] = None, memlimit: int = 0,
+           progress: Optional[Progress] = None) -> None:
+    """Decodes all of an archive and checks every check: returns when all is good. DamagedError:
+    it is not; Reader.damage() lists all that is wrong. Options as of Reader."""
+    options = chosen(locals(), READER)
+    with Reader(file, allow_lossy=True, **options) as r:
+        r.verify()
 
 
 _SAVED = ("rope", "verify", "segment_tokens", "profile", "predictor", "embed_profile", "parity",

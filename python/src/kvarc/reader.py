@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, cast
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, cast
 
 import numpy as np
 
@@ -65,6 +65,16 @@ def _damage(opaque: Any, c: Any) -> None:
     ffi.from_handle(opaque).list.append(Damage(
         c.offset, c.bytes, _index(c.track), _index(c.tensor), c.t0, c.n,
         ffi.string(c.what).decode()))
+
+
+def _codec_names(codecs: int) -> Tuple[str, ...]:
+    """The names of the codecs of kvarc_info.codecs, ascending by number."""
+    codec, names = ffi.new("kvarc_codec *"), []
+    for number in range(63):
+        if codecs >> number & 1:
+            is_known = lib.kvarc_codec_info(number, codec) == lib.KVARC_OK
+            names.append(ffi.string(codec.name).decode() if is_known else f"unknown-{number}")
+    return (*names, "later") if codecs >> 63 else tuple(names)
 
 
 class Reader(Handle):
@@ -190,7 +200,7 @@ class Reader(Handle):
                  "fallbacks", "dropped_tokens", "stored_tokens")
         info: Dict[str, Any] = {name: getattr(c, name) for name in names}
         info.update(file_id=bytes(ffi.buffer(c.file_id)).hex(), state=STATES[c.state],
-                    encrypted=bool(c.encrypted))
+                    encrypted=bool(c.encrypted), codecs=_codec_names(c.codecs))
         return cast(ReaderInfo, info)
 
     @property
@@ -296,6 +306,41 @@ class Reader(Handle):
             raise ValueError("out: not writeable, or of strides with which elements overlap or "
                              "run backwards")
         return bits
+
+    def _names(self) -> Dict[int, Dict[str, int]]:
+        """By layer and name the index of each tensor that has tokens."""
+        found: Dict[int, Dict[str, int]] = {}
+        for i, t in enumerate(self.tensors):
+            if self.tracks[t.track].kind in ("self", "window", "cross") and not t.role:
+                of_layer, name = found.setdefault(t.layer, {}), t.name or t.kind
+                of_layer[f"{name}@{t.track}" if name in of_layer else name] = i
+        return found
+
+    def keys(self) -> List[int]:
+        """The layers that have tensors, ascending: what reader[layer] takes."""
+        return sorted(self._names())
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.keys())
+
+    def __contains__(self, layer: object) -> bool:
+        return layer in self._names()
+
+    def __getitem__(self, layer: int) -> Dict[str, Array]:
+        """The tensors of a layer by name, [tokens, heads, channels]: reader[3]["key"]. Names are
+        "key", "value" and so on, as of Tensor.kind or Tensor.name; of more sequences than one
+        those of another track are "key@TRACK". Planes of quantised blocks have no name here.
+        KeyError: the archive has no such layer."""
+        found = self._names()
+        if layer not in found:
+            raise KeyError(f"layer {layer!r}: the archive has {len(found)} layers"
+                           f"{f', {min(found)} to {max(found)}' if found else ''}")
+        arrays: Dict[int, Array] = {}
+        names = found[layer]
+        for track in sorted({self.tensors[i].track for i in names.values()}):
+            arrays.update(self.read(track, tensors=[i for i in names.values()
+                                                    if self.tensors[i].track == track]))
+        return {name: arrays[i] for name, i in names.items()}
 
     def plan(self, track: int = 0, *, layers: Range = None, tokens: Range = None
              ) -> List[Tuple[int, int]]:

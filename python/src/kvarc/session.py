@@ -12,10 +12,11 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Seque
 import numpy as np
 
 from . import _layout, archive
+from ._io import is_url, local_path
 from ._layout import Layout
 from ._options import READER, WRITER, chosen
 from ._ranges import Range
-from ._types import Array, CacheLike, DeviceLike, IdsLike, Loaded, PathLike, PredictorLike, \
+from ._types import Array, CacheLike, DeviceLike, IdsLike, Like, Loaded, PathLike, PredictorLike, \
     ProfileLike, ProfilesLike, Progress, RopeLike, Secret
 from .cache import Cache
 from .errors import GeometryError, UsageError, of_os_error
@@ -123,7 +124,10 @@ class Session:
                  passphrase: Optional[Secret] = None, threads: Optional[int] = None,
                  memlimit: int = 0, progress: Optional[Progress] = None, sync: bool = True) -> None:
         options = chosen(locals(), WRITER)
-        self.path = os.fspath(path)
+        if is_url(path):
+            raise ValueError(f"{path}: a session needs a file of this machine: kvarc.Store keeps "
+                             "sessions in S3 and Redis")
+        self.path = os.fspath(local_path(path))
         self.model, self.rope = model, rope
         self.options: Dict[str, Any] = options
         self._secrets: Dict[str, Any] = {"key": key, "passphrase": passphrase}
@@ -246,16 +250,17 @@ class Session:
 
     @overload
     def load(self, checkpoint: int = 0, *, layers: Range = None, tokens: Range = None,
-             raw: bool = False, device: Optional[DeviceLike] = None, allow_lossy: bool = False,
-             profiles: ProfilesLike = None, predictor: Optional[PredictorLike] = None,
-             request_cost: int = 0, key: Optional[bytes] = None,
-             passphrase: Optional[Secret] = None, threads: Optional[int] = None, memlimit: int = 0,
+             raw: bool = False, like: Optional[Like] = None, device: Optional[DeviceLike] = None,
+             allow_lossy: bool = False, profiles: ProfilesLike = None,
+             predictor: Optional[PredictorLike] = None, request_cost: int = 0,
+             key: Optional[bytes] = None, passphrase: Optional[Secret] = None,
+             threads: Optional[int] = None, memlimit: int = 0,
              progress: Optional[Progress] = None) -> Loaded: ...
 
     @overload
     def load(self, checkpoint: int = 0, *, layers: Range = None, tokens: Range = None,
-             raw: bool = False, device: Optional[DeviceLike] = None, config: Any = None,
-             model: Any = None, replay: Any = None, ignore: Iterable[str] = (),
+             raw: bool = False, like: Optional[Like] = None, device: Optional[DeviceLike] = None,
+             config: Any = None, model: Any = None, replay: Any = None, ignore: Iterable[str] = (),
              allow_lossy: bool = False, profiles: ProfilesLike = None,
              predictor: Optional[PredictorLike] = None, request_cost: int = 0,
              key: Optional[bytes] = None, passphrase: Optional[Secret] = None,
@@ -263,8 +268,8 @@ class Session:
              progress: Optional[Progress] = None) -> Any: ...
 
     def load(self, checkpoint: int = 0, *, layers: Range = None, tokens: Range = None,
-             raw: bool = False, device: Optional[DeviceLike] = None, config: Any = None,
-             model: Any = None, replay: Any = None, ignore: Iterable[str] = (),
+             raw: bool = False, like: Optional[Like] = None, device: Optional[DeviceLike] = None,
+             config: Any = None, model: Any = None, replay: Any = None, ignore: Iterable[str] = (),
              allow_lossy: bool = False, profiles: ProfilesLike = None,
              predictor: Optional[PredictorLike] = None, request_cost: int = 0,
              key: Optional[bytes] = None, passphrase: Optional[Secret] = None,
@@ -275,8 +280,9 @@ class Session:
         reader = chosen(locals(), READER)
         if key is None and passphrase is None:
             reader.update(self._secrets)
-        return archive.load(self.path, layers=layers, tokens=tokens, raw=raw, device=device,
-                            config=config, model=model, replay=replay, ignore=ignore, **reader)
+        return archive.load(self.path, layers=layers, tokens=tokens, raw=raw, like=like,
+                            device=device, config=config, model=model, replay=replay,
+                            ignore=ignore, **reader)
 
 
 def _token_tracks(layout: Layout) -> List[int]:

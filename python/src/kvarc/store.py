@@ -16,8 +16,8 @@ from ._native import ffi, lib
 from ._options import Common, chosen, count, shown, writer_options
 from ._profiles import why_unfit
 from ._ranges import Range
-from ._types import CacheLike, DeviceLike, IdsLike, Loaded, PathLike, ProfileLike, ProfilesLike, \
-    RopeLike
+from ._types import CacheLike, DeviceLike, IdsLike, Like, Loaded, PathLike, ProfileLike, \
+    ProfilesLike, RopeLike
 from .cache import Cache
 from .errors import Error, FormatError, NotFoundError, PredictorError, Trouble, UsageError
 from .models import Profile
@@ -284,16 +284,17 @@ class Store(Handle):
 
     @overload
     def load(self, session: str, version: int = 0, *, layers: Range = None, tokens: Range = None,
-             raw: bool = False, device: Optional[DeviceLike] = None) -> Loaded: ...
+             raw: bool = False, like: Optional[Like] = None,
+             device: Optional[DeviceLike] = None) -> Loaded: ...
 
     @overload
     def load(self, session: str, version: int = 0, *, layers: Range = None, tokens: Range = None,
-             raw: bool = False, device: Optional[DeviceLike] = None, config: Any = None,
-             model: Any = None, ignore: Iterable[str] = ()) -> Any: ...
+             raw: bool = False, like: Optional[Like] = None, device: Optional[DeviceLike] = None,
+             config: Any = None, model: Any = None, ignore: Iterable[str] = ()) -> Any: ...
 
     def load(self, session: str, version: int = 0, *, layers: Range = None, tokens: Range = None,
-             raw: bool = False, device: Optional[DeviceLike] = None, config: Any = None,
-             model: Any = None, ignore: Iterable[str] = ()) -> Any:
+             raw: bool = False, like: Optional[Like] = None, device: Optional[DeviceLike] = None,
+             config: Any = None, model: Any = None, ignore: Iterable[str] = ()) -> Any:
         """The cache of a version, as it was given to save(), or that of a file, as kvarc.load
         gives it of an archive of `kvarc pack`; options as of kvarc.load. FormatError: no cache is
         known in it, see load_files."""
@@ -302,16 +303,21 @@ class Store(Handle):
             config = getattr(model, "config", None)
         if _safetensors.NAME not in files:
             return archive.load(self._packed(session, files), layers=layers, tokens=tokens,
-                                config=config, model=model, raw=raw, device=device, ignore=ignore)
+                                config=config, model=model, raw=raw, like=like, device=device,
+                                ignore=ignore)
         whole = _safetensors.parse(files[_safetensors.NAME])
         if config is not None:
             archive.check_whole(_layers_of(whole), layers, tokens)
         cache = _ranges.cut(whole, layers, tokens)
+        if like is not None and config is not None:
+            raise TypeError("like: goes without config= and model=")
+        where = None if config is not None else _arrays.torch_device(device, raw, like, gpu=True)
         for layer in cache.layers:
             for arrays in (layer.tensors, layer.states):
                 for name, array in arrays.items():
-                    arrays[name] = _arrays.from_bits(array, layer.dtypes.get(name, "bytes"),
-                                                     raw or config is not None)
+                    dtype = layer.dtypes.get(name, "bytes")
+                    arrays[name] = _arrays.from_bits(array, dtype, raw or config is not None) \
+                        if where is None else _arrays.to_torch(array, dtype, where)
         return archive.from_cache(cache, config, model=model, device=device, ignore=ignore)
 
     def _packed(self, session: str, files: Dict[str, bytearray]) -> Any:

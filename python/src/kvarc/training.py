@@ -8,7 +8,7 @@ from typing import Any, Iterable, List, Mapping, Optional, Sequence, Union
 
 from . import archive, geometry
 from ._import import Import
-from ._io import base_name, is_path
+from ._io import base_name, is_path, is_url, local_path
 from ._native import ffi, lib
 from ._options import Common
 from ._types import CacheLike, PathLike, Progress, RopeLike, Target
@@ -28,7 +28,7 @@ class _Caches:
 
     def add(self, trainer: Any, cache: Any) -> None:
         what = os.fsdecode(cache) if is_path(cache) else "a cache"
-        if is_path(cache) and not _is_archive(cache):
+        if is_path(cache) and not is_url(cache) and not _is_archive(cache):
             self.open.append(Import(cache, self.common, rope=self.rope))
             c = self.open[-1].c[0]
             self._known(what, geometry.from_c(lib.kvarc_import_geometry(c))[1])
@@ -66,7 +66,7 @@ def _lack_rope(tensors: Sequence[Tensor]) -> bool:
 
 
 def _is_archive(path: Any) -> bool:
-    with open(path, "rb") as f:
+    with open(local_path(path), "rb") as f:
         return f.read(4) == b"\x89KVA" or os.fspath(path).endswith(".kva")
 
 

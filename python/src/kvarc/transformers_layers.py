@@ -9,6 +9,7 @@ import torch
 import transformers
 from transformers import cache_utils
 
+from . import _arrays
 from .cache import Layer
 from .errors import DamagedError, OptionsError
 
@@ -155,13 +156,7 @@ def to_torch(array: Any, dtype: Optional[str], device: Any) -> torch.Tensor:
     the CPU. Tensors, which a GPU has decoded, as they are."""
     if isinstance(array, torch.Tensor):
         return array.to(device)
-    if array.dtype == np.uint16:
-        array = array.view(np.int16)
-    tensor = torch.from_numpy(array)
-    as_named = DTYPE_NAMES.get(dtype or "")
-    if as_named is not None and tensor.dtype != as_named:
-        tensor = tensor.view(as_named)
-    return tensor.to(device) if device is not None else tensor
+    return _arrays.to_torch(array, dtype or "", device)
 
 
 class _Maker:

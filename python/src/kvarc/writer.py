@@ -210,6 +210,7 @@ class Writer(Handle):
                 self._check(lib.kvarc_writer_close(self._c))
                 if self._sink is not None:
                     self._last["file_bytes"] = self._sink.size()
+                    self._sink.complete = True
             finally:
                 lib.kvarc_writer_abort(self._c)  # of what has failed
                 self._release()
