@@ -39,6 +39,24 @@ def test_bytes(pairs):
         kvarc.dumps(pairs, dtype="bf16", level=9)
 
 
+def test_tokens_alone(tmp_path, pairs):
+    batch = [tuple(np.stack([a, a]) for a in p) for p in pairs]
+    window = hybrid()
+    window.layers, window.tokens = window.layers[1:2], np.arange(200)  # more ids than the window
+    for cache, ids, keywords in ((pairs, np.arange(300), {}), (pairs, None, {}),
+                                 (batch, np.arange(600).reshape(2, 300), {}),
+                                 (pairs, np.arange(310), {"key": b"k" * 32})):
+        data = kvarc.dumps(cache, tokens=ids, dtype="bf16", **keywords)
+        found = kvarc.load_tokens(data, **keywords)
+        assert found is None if ids is None else same(found, ids.astype(np.int32))
+    assert same(kvarc.load_tokens(kvarc.dumps(window)), np.arange(200, dtype=np.int32))
+    session = kvarc.Session(tmp_path / "s.kva")
+    for n in (200, 300):
+        session.append([(k[:, :n], v[:, :n]) for k, v in pairs], tokens=range(n), dtype="bf16")
+    assert len(kvarc.load_tokens(session.path)) == 300
+    assert len(kvarc.load_tokens(session.path, checkpoint=1)) == 200
+
+
 def test_layers_by_number(pairs):
     with kvarc.open(kvarc.dumps({2: pairs[0], 5: pairs[1]}, dtype="bf16")) as r:
         assert r.keys() == list(r) == [0, 1] and 1 in r and 2 not in r

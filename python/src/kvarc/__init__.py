@@ -14,7 +14,7 @@ from ._native import ffi as _ffi, lib as _lib
 from ._options import READER, chosen
 from ._types import Loaded, Pairs, PairsByLayer, PredictorLike, ProfilesLike, Progress, Secret, \
     Source
-from .archive import dumps, from_cache, load, load_cache, loads, save, to_cache
+from .archive import dumps, from_cache, load, load_cache, load_tokens, loads, save, to_cache
 from .cache import Cache, Layer
 from .device import Device, DeviceArray, Plan
 from .errors import *  # noqa: F401,F403
@@ -39,9 +39,10 @@ def open(file: Source, *, salvage: bool = False, allow_lossy: bool = False,
 
 
 __version__ = _ffi.string(_lib.kvarc_version()).decode()
-__all__ = ["save", "load", "dumps", "loads", "load_cache", "to_cache", "from_cache", "open", "info",
-           "verify", "bench", "train", "Cache", "Layer", "Loaded", "Pairs", "PairsByLayer", "Reader",
-           "Writer", "Session", "Appended", "Store", "Version", "Saved", "Found",
+__all__ = ["save", "load", "dumps", "loads", "load_cache", "load_tokens", "to_cache", "from_cache",
+           "open", "info", "verify", "bench", "train", "Cache", "Layer", "Loaded", "Pairs",
+           "PairsByLayer", "Reader", "Writer", "Session", "Appended", "Store", "Version", "Saved",
+           "Found",
            "Collected", "Profile", "Predictor", "External",
            "Measured", "Device", "DeviceArray", "Plan", "Rope", "Track", "Tensor", "Checkpoint",
            "Damage", *_errors]

@@ -216,6 +216,13 @@ class Restore:
         first, n = self._chosen(ids.shape[-1])
         return ids[..., first:first + n]
 
+    def ids(self) -> Optional[np.ndarray]:
+        """The token ids alone."""
+        try:
+            return self._ids()
+        except (KeyError, TypeError, AttributeError, IndexError) as e:
+            raise _bad(str(e)) from e
+
     def cache(self) -> Cache:
         try:
             entries = self.found["layers"]

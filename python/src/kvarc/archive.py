@@ -16,14 +16,14 @@ from . import _adapters, _arrays, _layout, _restore
 from ._io import is_buffer, is_path, is_url, local_path, remote_exists
 from ._options import READER, WRITER, chosen
 from ._ranges import Range, check, span
-from ._types import Buffer, CacheLike, DeviceLike, IdsLike, Like, Loaded, Pairs, PairsByLayer, \
-    PredictorLike, ProfileLike, ProfilesLike, Progress, RopeLike, Secret, Source, Target
+from ._types import Array, Buffer, CacheLike, DeviceLike, IdsLike, Like, Loaded, Pairs, \
+    PairsByLayer, PredictorLike, ProfileLike, ProfilesLike, Progress, RopeLike, Secret, Source, Target
 from .cache import Cache, Layer
 from .errors import FormatError, InputOutputError, OptionsError, input_output, of_os_error
 from .reader import Reader
 from .writer import Writer
 
-__all__ = ["save", "load", "dumps", "loads", "load_cache", "to_cache", "from_cache"]
+__all__ = ["save", "load", "dumps", "loads", "load_cache", "load_tokens", "to_cache", "from_cache"]
 
 
 def _four(array: Any) -> Any:
@@ -134,8 +134,8 @@ def save(file: Target, cache: CacheLike, *, tokens: Optional[IdsLike] = None, mo
          overwrite: bool = True) -> Dict[str, int]:
     """Saves a cache as an archive; returns raw_bytes, file_bytes and others.
 
-    file: a path, which appears only when the archive is complete (devices and named pipes are
-    written to), or a binary file-like object.
+    file: a path, or a URL of fsspec, which appears only when the archive is complete (devices and
+    named pipes are written to), or a binary file-like object.
     cache: a list of (keys, values), one pair of arrays for each layer, [heads, tokens, channels]
     or [batch, heads, tokens, channels], numpy, ml_dtypes or torch; the same as a dict by layer
     number; a kvarc.Cache; or a cache of a framework for which there is an adapter.
@@ -327,6 +327,18 @@ def load_cache(file: Source, *, layers: Range = None, tokens: Range = None, raw:
     """
     reader = chosen(locals(), READER)
     return _load(file, layers, tokens, raw, lambda name: device, reader, like=like)
+
+
+def load_tokens(file: Source, *, checkpoint: int = 0, key: Optional[bytes] = None,
+                passphrase: Optional[Secret] = None, memlimit: int = 0) -> Optional[Array]:
+    """The token ids of an archive, int32 [tokens] or [batch, tokens], as they were given to save();
+    None: it has none. Nothing else is decoded. Options as of Reader."""
+    reader = chosen(locals(), READER)
+    with Reader(file, **reader) as r:
+        found = _layout.find_json(r)
+        if found is None:
+            return r.ids(0) if r.tracks else None
+        return _restore.Restore(r, found, None, None, True, _restore.Host(True)).ids()
 
 
 _ADAPTER_FREE = ("pairs", "pairs by layer", "cache")
