@@ -9,7 +9,7 @@
 #include <stddef.h>
 
 #include "kvarc.h"
-#include "llama_read.h"
+#include "llama_parse.h"
 
 /* Key of the pair. */
 #define KVI_LLAMA_PAIR "llama_state"

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "kvarc.h"
-#include "files/llama_read.h"
+#include "files/llama_parse.h"
 #include "files/unpack_elements.h"
 #include "format/restore.h"
 #include "parse/scan.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* llama_read.h - llama.cpp slot, session and state files as tracks, areas and tensors */
-#ifndef KVI_LLAMA_READ_H
-#define KVI_LLAMA_READ_H
+/* llama_parse.h - llama.cpp slot, session and state files as sections and matrices */
+#ifndef KVI_LLAMA_PARSE_H
+#define KVI_LLAMA_PARSE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -92,6 +92,12 @@ struct kvi_llama_file {
  */
 kvarc_ret kvi_llama_parse(struct kvi_llama_file *file, const struct kvi_alloc *alloc,
                           struct kvi_scan *scan, const char **why);
+/*
+ * As kvi_llama_parse for a bare state of one sequence (llama_state_seq_get_data), which begins at
+ * an offset and ends where the scan does: no version (the newest that fits is used), no token ids.
+ */
+kvarc_ret kvi_llama_parse_state(struct kvi_llama_file *file, const struct kvi_alloc *alloc,
+                                struct kvi_scan *scan, uint64_t at, const char **why);
 /* Frees what kvi_llama_parse allocated; *file is empty afterwards. */
 void kvi_llama_free(struct kvi_llama_file *file, const struct kvi_alloc *alloc);
 /* Reads the next cell: its position. False at a damaged one. */
