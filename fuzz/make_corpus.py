@@ -322,6 +322,13 @@ def more_imports(put):
     rng.setstate(before)
 
 
+def imported(name):
+    """A file of tests/data/import."""
+    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'tests', 'data', 'import')
+    with open(os.path.join(folder, name), 'rb') as f:
+        return f.read()
+
+
 def main(corpus, kvarc=None, check=False):
     wrong = []
 
@@ -345,6 +352,8 @@ def main(corpus, kvarc=None, check=False):
         put('slot_import', 'session.slot', session(12, 2, 16, F16)),
         put('slot_import', 'one-cell.slot', slot(1, 1, 2, F16)),
     ]
+    for name in 'hybrid-idx-history', 'hybrid-idx-checkpoints', 'dsa-iswa', 'msa', 'deepseek4-checkpoint':
+        put('slot_import', name + '.slot', imported('ggsq4-' + name + '.bin'))
     st = 'safetensors_import'
     caches += [
         put(st, 'bf16.safetensors', safetensors(

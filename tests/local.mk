@@ -245,6 +245,7 @@ unit_tests = \
 	tests/unit/test_lists \
 	tests/unit/test_lists_hostile \
 	tests/unit/test_llama_export \
+	tests/unit/test_llama_memories \
 	tests/unit/test_matmul \
 	tests/unit/test_metadata \
 	tests/unit/test_model_codec \

@@ -61,7 +61,7 @@ static bool llama_describe(struct kvi_llama_description *description,
 		                                       .rotation_k = section->rotation_k,
 		                                       .rotation_v = section->rotation_v,
 		                                       .transposed = last->trans,
-		                                       .memories = g->n_blobs + g->recurrent,
+		                                       .memories = file->memories.n,
 		                                       .extension = g->ext_bytes };
 	return !g->session || read_arch(description, scan);
 }
@@ -137,8 +137,8 @@ static kvarc_ret describe_item(struct kvi_llama_item *it, char text[KVI_LLAMA_PA
 	if (!s)
 		return kvi_alloc_error(it->alloc);
 	kvarc_ret ret = kvi_llama_parse(&f, it->alloc, s, &why);
-	if (!ret && (f.n_sections == 0 || f.sections[0].recurrent || f.sections[0].checkpoint ||
-	             !llama_describe(&d, &f, &f.sections[0], s)))
+	if (!ret && (f.n_sections == 0 || f.sections[0].kind != KVI_LLAMA_KV ||
+	             f.sections[0].checkpoint || !llama_describe(&d, &f, &f.sections[0], s)))
 		ret = KVARC_END;
 	if (!ret)
 		llama_describe_print(&d, text);

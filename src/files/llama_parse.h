@@ -11,12 +11,13 @@
 #include "parse/scan.h"
 #include "util/alloc.h"
 
-/* Magic numbers of llama.cpp files; most blobs of one. */
+/* Magic numbers of llama.cpp files. */
 enum {
-	KVI_LLAMA_SEQ_MAGIC = 0x67677371,      /* "ggsq" */
-	KVI_LLAMA_SESSION_MAGIC = 0x6767736e,  /* "ggsn" */
-	KVI_LLAMA_APPENDIX_MAGIC = 0x504b4353, /* "SCKP": context checkpoints */
-	KVI_LLAMA_BLOBS_MAX = 2
+	KVI_LLAMA_SEQ_MAGIC = 0x67677371,        /* "ggsq" */
+	KVI_LLAMA_SESSION_MAGIC = 0x6767736e,    /* "ggsn" */
+	KVI_LLAMA_APPENDIX_MAGIC = 0x504b4353,   /* "SCKP": context checkpoints */
+	KVI_LLAMA_COMPRESSED_MAGIC = 0x34565344, /* "DSV4": the memory of DeepSeek V4 */
+	KVI_LLAMA_NO_BLOB = UINT32_MAX
 };
 
 /* The rows of one tensor of one layer and stream. */
@@ -28,18 +29,30 @@ struct kvi_llama_matrix {
 	bool trans;         /* channel-major */
 };
 
-/* A stream of a KV memory: n_layers key matrices, then as many of values
- * if it has values; or recurrent states: n_layers R matrices, then as many S. */
+/* Kind of a section; only those of KV memories have cells. */
+enum kvi_llama_kind {
+	KVI_LLAMA_KV,         /* n_layers key matrices, then as many of values if it has values */
+	KVI_LLAMA_STATES,     /* n_layers R matrices, then as many S */
+	KVI_LLAMA_HISTORY,    /* between states: a matrix for each layer with an n-gram history */
+	KVI_LLAMA_COMPRESSED, /* n_layers key matrices, each of whose rows is of several tokens */
+	KVI_LLAMA_COMPRESSOR  /* for each layer, rows of its compressor and rows of their scores */
+};
+
+/* A stream of a KV memory, or a part of another memory. */
 struct kvi_llama_section {
-	uint32_t blob, stream;
+	enum kvi_llama_kind kind;
+	uint32_t blob; /* number among the sections of its kind; streams have the same one */
+	uint32_t stream;
 	uint32_t n_streams;  /* streams of the memory, empty ones included */
 	uint32_t checkpoint; /* 0: the slot itself, else 1 + number of the checkpoint */
-	bool recurrent;
-	uint32_t n_cells; /* never 0: empty streams make no section */
+	bool held;           /* context checkpoints hold the memory, as it cannot be rewound */
+	uint32_t n_cells;    /* cells or rows; never 0: empty streams make no section */
 	uint32_t n_layers;
-	bool values;
+	bool values;                     /* there are two matrices a layer */
 	uint32_t rotation_k, rotation_v; /* Hadamard sizes, version 4; 0: none */
+	uint32_t ratio;                  /* tokens of a row; 0: one, or not known */
 	uint64_t cells_at;
+	uint64_t end; /* end of the last matrix, and of those of values without bytes behind it */
 	size_t first_matrix;
 };
 
@@ -52,10 +65,7 @@ struct kvi_llama_grammar {
 	uint32_t version;
 	bool outputs;      /* logits and embeddings before the memory (old ggsn) */
 	bool streams;      /* stream count present (not in old files) */
-	uint8_t ext_bytes; /* extra bytes of a cell, for models with M-RoPE */
-	uint8_t n_blobs;
-	bool values[KVI_LLAMA_BLOBS_MAX]; /* false: keys only (MLA, indexer) */
-	bool recurrent;                   /* recurrent states after the KV memories */
+	uint8_t ext_bytes; /* extra bytes of a cell, for models with M-RoPE or an n-gram history */
 };
 
 /* Number of matrices of a section. */
@@ -63,6 +73,15 @@ static inline size_t kvi_llama_section_matrices(const struct kvi_llama_section *
 {
 	return (size_t)section->n_layers * (section->values ? 2 : 1);
 }
+
+/* The memories that follow each other in a slot or in the state of a checkpoint. */
+struct kvi_llama_memories {
+	uint32_t n, empty;  /* all of them; those without a cell */
+	uint32_t n_kv;      /* KV memories */
+	uint32_t held_blob; /* the KV memory that context checkpoints hold, or KVI_LLAMA_NO_BLOB */
+	bool recurrent;     /* there are recurrent states */
+	bool compressed;    /* the memory of DeepSeek V4: it can be kept whole, not shortened */
+};
 
 /* A context checkpoint (the state before token n_tokens), as the server appends it. */
 struct kvi_llama_checkpoint {
@@ -75,6 +94,7 @@ struct kvi_llama_checkpoint {
 /* The offsets of the parts of a llama.cpp file. */
 struct kvi_llama_file {
 	struct kvi_llama_grammar grammar;
+	struct kvi_llama_memories memories; /* those of the slot itself */
 	uint64_t memory_at;
 	uint64_t appendix_at; /* offset of data that the server appended, 0: none */
 	uint64_t tokens_at;   /* text token ids, 0 when they are not plain */

@@ -61,7 +61,8 @@ struct sharing {
 static bool alike(const struct kvi_llama_file *file, size_t a, size_t b)
 {
 	const struct kvi_llama_section *x = &file->sections[a], *y = &file->sections[b];
-	if (y->recurrent || x->recurrent || x->blob != y->blob || x->n_layers != y->n_layers ||
+	if (x->kind != KVI_LLAMA_KV || y->kind != KVI_LLAMA_KV || x->blob != y->blob ||
+	    x->n_layers != y->n_layers || x->values != y->values ||
 	    x->rotation_k != y->rotation_k || x->rotation_v != y->rotation_v)
 		return false;
 	for (size_t i = 0; i < kvi_llama_section_matrices(x); i++) {
@@ -418,12 +419,23 @@ static kvarc_ret add_matrix_tensor(struct llama *llama, uint32_t track,
 	return add_planes(llama->im, m, section->n_cells, like, name);
 }
 
-/* Keys alone: MLA; behind another memory: the keys of an indexer. */
-static uint8_t kind_of(const struct kvi_llama_section *section, bool second)
+/* Keys alone behind another memory: those of an indexer, but for the window of a model with an
+ * indexer before it, and for the window of DeepSeek V4. */
+static bool is_indexer(const struct kvi_llama_file *file, const struct kvi_llama_section *section)
+{
+	const struct kvi_llama_memories *m = &file->memories;
+	return section->blob && !section->values && !m->compressed &&
+	       (m->n_kv < 3 || !section->held);
+}
+
+static uint8_t kind_of(const struct kvi_llama_file *file, const struct kvi_llama_section *section,
+                       bool second)
 {
 	if (second)
 		return KVARC_VALUE;
-	return section->values ? KVARC_KEY : section->blob ? KVARC_INDEXER_KEY : KVARC_MLA_LATENT;
+	return section->values             ? KVARC_KEY
+	       : is_indexer(file, section) ? KVARC_INDEXER_KEY
+	                                   : KVARC_MLA_LATENT;
 }
 
 /* Layers are counted in file order: the file does not number them. */
@@ -438,7 +450,7 @@ static kvarc_ret add_layers(struct llama *llama, uint32_t track,
 		char name[40];
 		kvarc_tensor like = {
 			.layer = layer0 + layer,
-			.kind = kind_of(section, second),
+			.kind = kind_of(llama->f, section, second),
 			.flags = (uint8_t)((second ? 0 : KVARC_TENSOR_POST_ROPE) |
 			                   (rotation ? KVARC_TENSOR_HADAMARD : 0)),
 			.heads = model_heads(
@@ -453,18 +465,20 @@ static kvarc_ret add_layers(struct llama *llama, uint32_t track,
 	return KVARC_OK;
 }
 
-static void label_track(struct kvi_imp_track *track, const struct kvi_llama_section *section)
+static void label_track(struct kvi_imp_track *track, const struct kvi_llama_file *file,
+                        const struct kvi_llama_section *section)
 {
 	char checkpoint[32] = "";
-	track->pub.kind = !section->blob && !section->checkpoint ? KVARC_TRACK_SELF
-	                  : section->values                      ? KVARC_TRACK_WINDOW
-	                                                         : KVARC_TRACK_OTHER;
+	const bool indexer = is_indexer(file, section);
+	track->pub.kind = indexer                                ? KVARC_TRACK_OTHER
+	                  : section->blob || section->checkpoint ? KVARC_TRACK_WINDOW
+	                                                         : KVARC_TRACK_SELF;
 	if (section->checkpoint)
 		snprintf(checkpoint, sizeof checkpoint, " checkpoint %u", section->checkpoint - 1);
 	snprintf(track->label, sizeof track->label, "stream %u%s%s", section->stream,
-	         !section->blob    ? ""
-	         : section->values ? " window"
-	                           : " indexer",
+	         !section->blob ? ""
+	         : indexer      ? " indexer"
+	                        : " window",
 	         checkpoint);
 }
 
@@ -479,50 +493,115 @@ static kvarc_ret shared_positions(struct llama *llama, struct kvi_imp_track *tra
 	return ret;
 }
 
+/* The track of states, or of rows that are none of single tokens; NULL: as kvi_import_add_track. */
+static struct kvi_imp_track *add_rows_track(struct llama *llama,
+                                            const struct kvi_llama_section *section, uint64_t rows,
+                                            uint8_t kind, const char *label)
+{
+	struct kvi_imp_track *t = kvi_import_add_track(llama->im, rows);
+	if (!t)
+		return NULL;
+	t->pub.kind = kind;
+	if (section->checkpoint)
+		snprintf(t->label, sizeof t->label, "%s checkpoint %u", label,
+		         section->checkpoint - 1);
+	else
+		snprintf(t->label, sizeof t->label, "%s", label);
+	return t;
+}
+
+/* The tensors of a matrix on the last track. */
+static kvarc_ret add_rows(struct llama *llama, const struct kvi_llama_matrix *rows, uint32_t layer,
+                          uint8_t kind, const char *name)
+{
+	char text[64];
+	const kvarc_tensor like = { .layer = layer, .heads = 1, .kind = kind };
+	snprintf(text, sizeof text, "layers.%u.%s", layer, name);
+	if (!kvi_import_add_area(llama->im, llama->item, (uint32_t)llama->im->n_tracks - 1,
+	                         rows->at, rows->bytes))
+		return kvi_import_full(llama->im);
+	return add_planes(llama->im, rows, 0, &like, text);
+}
+
 /*
  * Recurrent states have no token axis. One row of each would say too little of its
- * elements, so they are cut into rows of STATE_CHANNELS, which stand as tokens.
+ * elements, so they are cut into rows of STATE_CHANNELS, which stand as tokens. n matrices from
+ * number `first` of the section on.
  */
 static kvarc_ret add_states(struct llama *llama, const struct kvi_llama_section *section,
-                            bool second)
+                            size_t first, uint32_t n, uint8_t kind, const char *name)
 {
 	enum { STATE_CHANNELS = 128 };
-	const struct kvi_llama_matrix *m =
-		&llama->f->matrices[section->first_matrix + (second ? section->n_layers : 0)];
+	const struct kvi_llama_matrix *m = &llama->f->matrices[section->first_matrix + first];
 	uint32_t channels = STATE_CHANNELS;
 	const struct kvi_ggml_type *type = kvi_ggml_type(m->type);
-	for (uint32_t i = 0; i < section->n_layers; i++)
+	kvarc_ret ret = KVARC_OK;
+	for (uint32_t i = 0; i < n; i++)
 		if (m[i].width == 0 || m[i].width != m->width || m[i].type != m->type)
 			return KVARC_OK; /* literals, then */
 	while (m->width % channels)
 		channels /= 2;
-	uint64_t rows = (uint64_t)section->n_cells * (m->width / channels);
-	struct kvi_imp_track *t = kvi_import_add_track(llama->im, rows);
-	if (!t)
+	if (!add_rows_track(llama, section, (uint64_t)section->n_cells * (m->width / channels),
+	                    KVARC_TRACK_STATE, name))
 		return kvi_import_full(llama->im);
-	uint32_t track = (uint32_t)llama->im->n_tracks - 1;
-	const char *kind = kvarc_kind_name(second ? KVARC_RECURRENT_STATE : KVARC_CONV_STATE);
-	t->pub.kind = KVARC_TRACK_STATE;
-	snprintf(t->label, sizeof t->label, "%s", kind);
-	if (section->checkpoint)
-		snprintf(t->label, sizeof t->label, "%s checkpoint %u", kind,
-		         section->checkpoint - 1);
-	for (uint32_t i = 0; i < section->n_layers; i++) {
+	for (uint32_t i = 0; i < n && !ret; i++) {
 		struct kvi_llama_matrix row = m[i];
-		char name[40];
-		kvarc_tensor like = { .layer = i,
-			              .heads = 1,
-			              .kind = second ? KVARC_RECURRENT_STATE : KVARC_CONV_STATE };
 		row.width = channels;
 		row.row_bytes = (uint64_t)channels * type->block_bytes;
-		snprintf(name, sizeof name, "layers.%u.%s", i, kind);
-		if (!kvi_import_add_area(llama->im, llama->item, track, row.at, row.bytes))
-			return kvi_import_full(llama->im);
-		kvarc_ret ret = add_planes(llama->im, &row, 0, &like, name);
-		if (ret)
-			return ret;
+		ret = add_rows(llama, &row, i, kind, name);
 	}
-	return KVARC_OK;
+	return ret;
+}
+
+/* Tokens of a row of keys number `blob` of DeepSeek V4, by its compressor; 0: not known. */
+static uint32_t tokens_of_row(const struct kvi_llama_file *file, uint32_t blob)
+{
+	for (size_t i = 0; i < file->n_sections; i++)
+		if (file->sections[i].kind == KVI_LLAMA_COMPRESSOR &&
+		    file->sections[i].blob == blob)
+			return file->sections[i].ratio;
+	return 0;
+}
+
+/* Keys of blocks of tokens, or the rows of a compressor and their scores. */
+static kvarc_ret add_compressed(struct llama *llama, const struct kvi_llama_section *section)
+{
+	enum { INDEXER = 2 }; /* number of its keys */
+	const bool keys = section->kind == KVI_LLAMA_COMPRESSED;
+	const bool indexer = section->blob == INDEXER;
+	const uint8_t kind = !keys     ? KVARC_RECURRENT_STATE
+	                     : indexer ? KVARC_INDEXER_KEY
+	                               : KVARC_MLA_LATENT;
+	const struct kvi_llama_matrix *m = &llama->f->matrices[section->first_matrix];
+	char label[40];
+	kvarc_ret ret = KVARC_OK;
+	snprintf(label, sizeof label, "%s%s of %u", indexer ? "indexer " : "",
+	         keys ? "blocks" : "compressor", tokens_of_row(llama->f, section->blob));
+	if (!add_rows_track(llama, section, section->n_cells,
+	                    keys ? KVARC_TRACK_OTHER : KVARC_TRACK_STATE, label))
+		return kvi_import_full(llama->im);
+	for (uint32_t i = 0; i < section->n_layers && !ret; i++) {
+		const struct kvi_llama_matrix *row = keys ? &m[i] : &m[2 * (size_t)i];
+		ret = add_rows(llama, row, i, kind, kvarc_kind_name(kind));
+		if (!ret && !keys)
+			ret = add_rows(llama, row + 1, i, KVARC_CONV_STATE, "compressor-score");
+	}
+	return ret;
+}
+
+/* The tensors of a section that is no KV memory. */
+static kvarc_ret add_other_section(struct llama *llama, const struct kvi_llama_section *section)
+{
+	const uint32_t n = section->n_layers;
+	if (section->kind == KVI_LLAMA_HISTORY)
+		return add_states(llama, section, 0, n, KVARC_CONV_STATE, "ngram-history");
+	if (section->kind != KVI_LLAMA_STATES)
+		return add_compressed(llama, section);
+	kvarc_ret ret = add_states(llama, section, 0, n, KVARC_CONV_STATE,
+	                           kvarc_kind_name(KVARC_CONV_STATE));
+	return ret ? ret
+	           : add_states(llama, section, n, n, KVARC_RECURRENT_STATE,
+	                        kvarc_kind_name(KVARC_RECURRENT_STATE));
 }
 
 static kvarc_ret add_section_tensors(struct llama *llama, size_t index)
@@ -531,23 +610,21 @@ static kvarc_ret add_section_tensors(struct llama *llama, size_t index)
 	const struct kvi_llama_section *k = &f->sections[index];
 	bool common = llama_shares(&llama->shared, index);
 	uint32_t of_blob = 0, layer0 = 0;
-	if (k->recurrent) {
-		kvarc_ret ret = add_states(llama, k, false);
-		return ret ? ret : add_states(llama, k, true);
-	}
+	if (k->kind != KVI_LLAMA_KV)
+		return add_other_section(llama, k);
 	if (common && index != llama->shared.like)
 		return KVARC_OK;
 	for (size_t i = 0; i < f->n_sections; i++)
-		of_blob += f->sections[i].blob == k->blob && !f->sections[i].recurrent &&
+		of_blob += f->sections[i].blob == k->blob && f->sections[i].kind == KVI_LLAMA_KV &&
 		           !f->sections[i].checkpoint;
 	/* A window's layers are others than those of the full memory. */
-	if (k->blob && k->values)
+	if (k->blob && f->sections[0].blob != k->blob && !is_indexer(f, k))
 		layer0 = f->sections[0].n_layers;
 	struct kvi_imp_track *t = kvi_import_add_track(llama->im, common ? llama->shared.n_tokens
 	                                                                 : k->n_cells);
 	if (!t)
 		return kvi_import_full(llama->im);
-	label_track(t, k);
+	label_track(t, f, k);
 	uint32_t track = (uint32_t)llama->im->n_tracks - 1;
 	kvarc_ret ret = common ? shared_positions(llama, t)
 	                       : read_positions(llama->im, t, llama->s, f, k);
@@ -564,7 +641,8 @@ static kvarc_ret add_sections(struct llama *llama)
 	size_t like = 0;
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0; i < llama->f->n_sections; i++)
-		if (!llama->f->sections[i].checkpoint && !llama->f->sections[i].recurrent)
+		if (!llama->f->sections[i].checkpoint &&
+		    llama->f->sections[i].kind == KVI_LLAMA_KV && llama->f->sections[i].held)
 			like = i;
 	if (llama->f->n_sections && llama->f->n_checkpoints)
 		ret = llama_share(&llama->shared, &llama->im->alloc, llama->s, llama->f, like);

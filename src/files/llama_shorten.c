@@ -186,7 +186,9 @@ static uint64_t cell_of(const struct kvi_llama_file *file, const struct kvi_llam
 	for (size_t i = kvi_llama_section_matrices(section); i-- > 0;) {
 		const struct kvi_llama_matrix *m = &file->matrices[section->first_matrix + i];
 		if (at >= m->at)
-			return m->trans || section->recurrent ? 0 : (at - m->at) / m->row_bytes;
+			return m->trans || section->kind != KVI_LLAMA_KV
+			               ? 0
+			               : (at - m->at) / m->row_bytes;
 	}
 	return 0;
 }
@@ -204,7 +206,7 @@ static uint64_t llama_whole_cells(const struct kvi_llama_short *shortened,
 			uint64_t whole = shortened->whole[p->track];
 			uint64_t here = whole > p->t0 ? whole - p->t0 : 0;
 			uint64_t cell = cell_of(&shortened->f, section, base);
-			if (here < p->n_tokens && section->recurrent)
+			if (here < p->n_tokens && section->kind != KVI_LLAMA_KV)
 				return 0;
 			if (here < p->n_tokens && cell + here < cells)
 				cells = cell + here;
@@ -263,28 +265,21 @@ bool kvi_llama_all_whole(const struct kvi_llama_short *shortened, bool checkpoin
 	return true;
 }
 
-/* Whether a checkpoint holds this memory, so that its state can stand for it. */
-static bool llama_in_checkpoints(const struct kvi_llama_short *shortened,
-                                 const struct kvi_llama_section *section)
-{
-	const struct kvi_llama_grammar *g = &shortened->f.grammar;
-	return section->recurrent || (g->n_blobs > 1 && section->blob + 1u == g->n_blobs);
-}
-
 /* Lowers *n to the prefix of the slot's own memories: those that checkpoints hold, or the others.
- * *rewinds: none of them is a recurrent state. */
+ * *rewinds: all of them have cells. */
 static kvarc_ret own_prefix(const struct kvi_llama_short *shortened, bool held, uint64_t *n,
                             bool *rewinds)
 {
 	for (size_t i = 0; i < shortened->f.n_sections; i++) {
 		const struct kvi_llama_section *k = &shortened->f.sections[i];
 		uint64_t prefix = 0;
-		if (k->checkpoint || llama_in_checkpoints(shortened, k) != held)
+		if (k->checkpoint || k->held != held)
 			continue;
-		kvarc_ret ret = k->recurrent ? KVARC_OK : prefix_cells(shortened, k, &prefix);
+		const bool cells = k->kind == KVI_LLAMA_KV;
+		kvarc_ret ret = cells ? prefix_cells(shortened, k, &prefix) : KVARC_OK;
 		if (ret)
 			return ret;
-		*rewinds = *rewinds && !k->recurrent;
+		*rewinds = *rewinds && cells;
 		*n = prefix < *n ? prefix : *n;
 	}
 	return KVARC_OK;
@@ -296,7 +291,7 @@ static bool wants_all(const struct kvi_llama_short *shortened, uint64_t base)
 	uint64_t cells = 0;
 	for (size_t i = 0; i < shortened->f.n_sections; i++) {
 		const struct kvi_llama_section *k = &shortened->f.sections[i];
-		if (!k->checkpoint && !llama_in_checkpoints(shortened, k) && k->n_cells > cells)
+		if (!k->checkpoint && !k->held && k->n_cells > cells)
 			cells = k->n_cells;
 	}
 	if (shortened->strict && base != shortened->f.n_tokens)
@@ -333,20 +328,18 @@ kvarc_ret kvi_llama_choose(struct kvi_llama_short *shortened)
 
 const char *kvi_llama_obstacle(const struct kvi_llama_short *shortened)
 {
-	const struct kvi_llama_grammar *g = &shortened->f.grammar;
-	size_t own = 0;
-	if (!shortened->f.tokens_at)
+	const struct kvi_llama_file *f = &shortened->f;
+	if (!f->tokens_at)
 		return "its tokens are not plain text";
-	for (size_t i = 0; i < shortened->f.n_sections; i++) {
-		own += !shortened->f.sections[i].checkpoint;
+	if (f->memories.compressed)
+		return "its memory has rows of several tokens, which only the engine can cut";
+	for (size_t i = 0; i < f->n_sections; i++)
 		for (size_t k = 0; k < i; k++)
-			if (shortened->f.sections[i].checkpoint ==
-			            shortened->f.sections[k].checkpoint &&
-			    shortened->f.sections[i].blob == shortened->f.sections[k].blob &&
-			    !shortened->f.sections[i].recurrent)
+			if (f->sections[i].checkpoint == f->sections[k].checkpoint &&
+			    f->sections[i].kind == f->sections[k].kind &&
+			    f->sections[i].blob == f->sections[k].blob)
 				return "it holds several streams";
-	}
-	return own == g->n_blobs + (g->recurrent ? 1u : 0u) ? NULL : "one of its memories is empty";
+	return f->memories.empty ? "one of its memories is empty" : NULL;
 }
 
 /* ----- writing -------------------------------------------------------- */
@@ -496,7 +489,8 @@ static kvarc_ret put_empty_streams(struct kvi_llama_short *shortened, uint32_t n
 	return ret;
 }
 
-/* Writes the cells and matrices of a section. head: offset of the bytes between both. */
+/* Writes the cells and matrices of a section, and what is behind these. head: offset of the bytes
+ * between both. */
 static kvarc_ret put_cells(struct kvi_llama_short *shortened,
                            const struct kvi_llama_section *section, const struct llama_runs *runs,
                            uint64_t head)
@@ -509,14 +503,15 @@ static kvarc_ret put_cells(struct kvi_llama_short *shortened,
 		           section_begin(&shortened->f, section) - MATRIX_HEAD - head);
 	for (size_t i = 0; i < kvi_llama_section_matrices(section) && !ret; i++)
 		ret = put_matrix(shortened, section, i, runs);
-	return ret;
+	const uint64_t end = section_end(&shortened->f, section);
+	return ret ? ret : copy(shortened, end, section->end - end);
 }
 
 /* Writes a KV memory, with the one stream that is not empty. */
 static kvarc_ret put_section(struct kvi_llama_short *shortened,
                              const struct kvi_llama_section *section)
 {
-	const bool window = shortened->window && llama_in_checkpoints(shortened, section);
+	const bool window = shortened->window && section->held;
 	struct llama_runs runs = { 0 };
 	uint64_t head;
 	kvarc_ret ret = pick_cells(shortened, section, window, &runs, &head);
@@ -586,27 +581,48 @@ static kvarc_ret put_checkpoints(struct kvi_llama_short *shortened)
 	return ret || !makes_checkpoint(shortened) ? ret : put_made_checkpoint(shortened);
 }
 
+/* Writes the state of the checkpoint in place of the memories that it holds, which follow each
+ * other. */
+static kvarc_ret put_state(struct kvi_llama_short *shortened, bool *done)
+{
+	if (*done)
+		return KVARC_OK;
+	*done = true;
+	return copy(shortened, shortened->state->state_at + STATE_HEAD,
+	            shortened->state->state_bytes - STATE_HEAD);
+}
+
+/* Writes the slot's own memories. */
+static kvarc_ret put_memories(struct kvi_llama_short *shortened)
+{
+	bool done = false;
+	kvarc_ret ret = KVARC_OK;
+	for (size_t i = 0; i < shortened->f.n_sections && !ret; i++) {
+		const struct kvi_llama_section *k = &shortened->f.sections[i];
+		const uint64_t at = shortened->at;
+		if (k->checkpoint)
+			continue;
+		if (shortened->state && k->held) {
+			ret = put_state(shortened, &done);
+			continue;
+		}
+		ret = put_section(shortened, k);
+		if (k->kind == KVI_LLAMA_KV && k->held && !shortened->f.memories.recurrent) {
+			shortened->window_section = k;
+			shortened->window_bytes = shortened->at - at;
+		}
+	}
+	return ret;
+}
+
 kvarc_ret kvi_llama_put(struct kvi_llama_short *shortened)
 {
 	if (shortened->all && kvi_llama_all_whole(shortened, true))
 		return copy(shortened, 0, shortened->s->end);
 	kvarc_ret ret = shortened->all ? copy(shortened, 0, shortened->f.appendix_at)
 	                               : put_header(shortened);
-	for (size_t i = 0; i < shortened->f.n_sections && !ret && !shortened->all; i++) {
-		const struct kvi_llama_section *k = &shortened->f.sections[i];
-		const uint64_t at = shortened->at;
-		if (k->checkpoint || (shortened->state && llama_in_checkpoints(shortened, k)))
-			continue;
-		ret = put_section(shortened, k);
-		if (!k->recurrent && llama_in_checkpoints(shortened, k) &&
-		    !shortened->f.grammar.recurrent) {
-			shortened->window_section = k;
-			shortened->window_bytes = shortened->at - at;
-		}
-	}
-	if (!ret && shortened->state)
-		ret = copy(shortened, shortened->state->state_at + STATE_HEAD,
-		           shortened->state->state_bytes - STATE_HEAD);
+	if (!ret && !shortened->all)
+		ret = put_memories(shortened);
 	return ret ? ret : put_checkpoints(shortened);
 }
 
@@ -622,7 +638,7 @@ kvarc_ret kvi_llama_put(struct kvi_llama_short *shortened)
 static bool is_window(const struct kvi_llama_short *shortened,
                       const struct kvi_llama_section *section, const struct kvi_llama_section *like)
 {
-	if (section->recurrent || !llama_in_checkpoints(shortened, section))
+	if (section->kind != KVI_LLAMA_KV || !section->held)
 		return false;
 	if (!like)
 		return !section->checkpoint;
@@ -734,7 +750,7 @@ static kvarc_ret llama_window_choose(struct kvi_llama_short *shortened)
 	const struct kvi_llama_section *own = own_window(shortened);
 	struct coverage c = { NULL, shortened->base };
 	uint64_t size, n = shortened->base;
-	if (!own || shortened->f.grammar.recurrent || shortened->base <= shortened->tokens)
+	if (!own || shortened->f.memories.recurrent || shortened->base <= shortened->tokens)
 		return KVARC_OK;
 	kvarc_ret ret = window_size(shortened, own, &size);
 	if (ret || size == 0)

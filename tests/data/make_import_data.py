@@ -353,3 +353,72 @@ save('vllm-packed.tar', engine_writers.vllm_folder(some(n=12), True))
 save('vllm-before.tar', engine_writers.vllm_folder(some(), False))
 save('model.layers.7.attn.safetensors', engine_writers.vllm_layer(some(), 1, True))
 save('np-ml-dtypes.npz', engine_writers.npz(some()))
+
+
+# The memories of llama.cpp since the summer of 2026, by its source.
+def keys(cells, width=16, layers=2, ext=0, no_values=False, positions=None):
+    """A KV memory of keys alone; no_values: with the heads of value matrices whose rows have no bytes."""
+    out = stream(True, cells, ext=ext, width=width, layers=layers, values=False, positions=positions)
+    return memory(out + layers * (u32(1) + u64(0)) if no_values else out)
+
+
+def states(position, layers, model_layers, r, s, history=()):
+    """Recurrent states; history: the layers with a row of an n-gram history."""
+    out = u32(1, position, 0, 0, model_layers)
+    for i in range(layers):
+        out += u32(0) + u64(4 * r) + elements('f32', r)
+        if i in history:
+            out += u64(48) + elements('f32', 12)
+    for _ in range(layers):
+        out += u32(0) + u64(4 * s) + elements('f32', s)
+    return out
+
+
+def sized(kind, width, rows):
+    return u32(TYPES[kind][0]) + u64(width, rows, width * TYPES[kind][2]) + elements(kind, width * rows)
+
+
+def block_keys(rows, width, layers):
+    return u32(2, rows, 1, layers) + b''.join(u32(3 + i) + sized('f16', width, rows) for i in range(layers))
+
+
+def compressors():
+    out = b''
+    for ratio, rows, width in (4, 8, 16), (128, 128, 8), (4, 8, 8):
+        out += u32(1, ratio, rows, width, 1, 1, 3) + sized('f32', width, rows) + sized('f32', width, rows)
+    return out
+
+
+def deepseek4(n, window):
+    """A slot of n tokens: no layer without a window, and one that looks at the last tokens."""
+    bare = memory(u32(n) + b''.join(u32(i, 1, 0) for i in range(n)) + u32(0, 0, 0, 0))
+    return (u32(0x34565344, 1, 0) + bare + keys(window, 24, positions=range(n - window, n)) + block_keys(n // 4, 24, 2) +
+            block_keys(n // 128, 24, 1) + block_keys(n // 4, 8, 2) + compressors())
+
+
+def checkpoint(n, state):
+    state = u32(0xaf143cd8, 0) + state
+    return u64(n) + u32(0, n - 1) + u64(len(state)) + state + u64(0, 0)
+
+
+def slot(name, n, *parts, checkpoints=()):
+    tail = u32(0x504b4353, 1, len(checkpoints)) + b''.join(checkpoints) if checkpoints else b''
+    data = seq(4, packed(list(range(100, 100 + n))), *parts, tail)
+    save(name, data)
+    return data
+
+
+idx = slot('ggsq4-hybrid-idx.bin', 12, memory(stream(True, 12)), states(11, 3, 5, 12, 20), keys(12))
+slot('ggsq4-hybrid-idx-history.bin', 12, memory(stream(True, 12, ext=12)), states(11, 3, 5, 12, 20, (0, 2)), keys(12, ext=12))
+slot('ggsq4-hybrid-idx-one-form.bin', 12, memory(stream(True, 12)), states(11, 3, 5, 12, 12, (1,)), keys(12))
+slot('ggsq4-hybrid-idx-checkpoints.bin', 12, memory(stream(True, 12)), states(11, 3, 5, 12, 20), keys(12),
+     checkpoints=[checkpoint(n, states(n - 1, 3, 5, 12, 20)) for n in (4, 8)])
+slot('ggsq4-dsa-iswa.bin', 12, keys(12, 24), keys(12, 8), keys(6, 24, 3, positions=range(6, 12)))
+slot('ggsq4-msa.bin', 12, memory(stream(True, 12)), keys(12, no_values=True))
+deep = slot('ggsq4-deepseek4.bin', 140, deepseek4(140, 6))
+slot('ggsq4-deepseek4-checkpoint.bin', 140, deepseek4(140, 6), checkpoints=[
+    checkpoint(128, u32(0x34565344, 1, 1) + keys(6, 24, positions=range(122, 128)) + compressors())])
+save('bad-hybrid-idx-cut.bin', idx[:-9])
+save('bad-hybrid-idx-states.bin', idx.replace(u32(1, 11, 0, 0, 5), u32(1, 11, 0, 0, 2)))
+save('bad-deepseek4-version.bin', deep.replace(u32(0x34565344, 1, 0), u32(0x34565344, 2, 0)))
+save('bad-deepseek4-rows.bin', deep.replace(u64(24, 35, 48), u64(24, 36, 48), 1))

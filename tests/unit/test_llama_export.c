@@ -240,6 +240,11 @@ static void refusals(void **unused)
 	refuse_prefix("engine-hybrid.bin", 5,
 	              "the sliding window or the recurrent state that goes with these tokens is "
 	              "not there, and no context checkpoint before");
+	refuse_prefix("ggsq4-hybrid-idx.bin", 5,
+	              "the sliding window or the recurrent state that goes with these tokens is "
+	              "not there, and no context checkpoint before");
+	refuse_prefix("ggsq4-deepseek4.bin", 5,
+	              "its memory has rows of several tokens, which only the engine can cut");
 	refuse_prefix("ggsq3-mrope-media.bin", 1, "its tokens are not plain text");
 	refuse_prefix("ggsn10-stream3.bin", 1, "it holds several streams");
 }
@@ -282,6 +287,13 @@ static void checkpoints(void **unused)
 		checkpoint(names[i], 43, state ? 40 : 43);
 		checkpoint(names[i], 44, 44);
 	}
+	/* an indexer whose value matrices have no bytes */
+	for (uint64_t n = 1; n < 12; n++)
+		checkpoint("ggsq4-msa.bin", n, n);
+	/* states in place of the slot's, before the keys of the indexer */
+	for (uint64_t n = 4; n < 12; n++)
+		checkpoint("ggsq4-hybrid-idx-checkpoints.bin", n, n / 4 * 4);
+	checkpoint("ggsq4-hybrid-idx-checkpoints.bin", 3, 0);
 }
 
 /* The window of a prefix, from those of the slot and of checkpoints at 28 and 40 tokens, and one
