@@ -109,7 +109,8 @@ typedef struct kvarc_save_options {
 } kvarc_save_options;
 #define KVARC_SAVE_OPTIONS_INIT KVARC_ZERO
 
-/* Account of a save. Tokens and bytes of all tracks. */
+/* Account of a save. Bytes are of all tracks, tokens of all sequences: rows of windows, indexers
+ * and states are none. */
 typedef struct kvarc_saved {
 	uint64_t version;
 	uint64_t tokens, kept_tokens, new_tokens; /* kept: that the store had */

@@ -99,13 +99,17 @@ void library_archive(const struct archive_options *archive, bool direct, kvarc_p
 uint64_t library_import_tokens(const kvarc_import *im)
 {
 	const kvarc_geometry *g = kvarc_import_geometry(im);
-	uint64_t most = 0;
+	uint64_t most[3] = { 0 }; /* of sequences, of other rows, of states */
 
 	for (uint32_t i = 0; i < g->n_tracks; i++) {
 		uint64_t n = kvarc_import_tokens(im, i);
-		most = n > most ? n : most;
+		uint8_t kind = g->tracks[i].kind;
+		uint64_t *to = &most[kind == KVARC_TRACK_SELF    ? 0
+		                     : kind != KVARC_TRACK_STATE ? 1
+		                                                 : 2];
+		*to = n > *to ? n : *to;
 	}
-	return most;
+	return most[0] ? most[0] : most[1] ? most[1] : most[2];
 }
 
 void library_import_cause(const kvarc_import *im, char *why, size_t bytes)

@@ -27,7 +27,7 @@ void library_set_hint(const char *(*hint)(const kvarc_error *error));
  * to the values of --parity, and wo->parity to it if there is any. parity stays as long as wo. */
 void library_archive(const struct archive_options *archive, bool direct, kvarc_parity *parity,
                      kvarc_writer_options *wo);
-/* Tokens of an import: of its longest track. */
+/* Tokens of an import: of its longest sequence; rows of windows, indexers and states are none. */
 uint64_t library_import_tokens(const kvarc_import *im);
 /* Writes the reason why the file of an import is packed as plain bytes, without the clause on the
  * result; "": it is not, or is no cache at all. */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "counted.h"
+#include "import.h"
 #include "import_internal.h"
 #include "item_put.h"
 #include "literals.h"
@@ -1174,7 +1175,7 @@ static kvarc_ret compare_file(struct appending *appending)
 		const struct append_track *t = &appending->tracks[i];
 		ret = append_compare(appending->r, appending->im, i, decode, &appending->tracks[i]);
 		appending->result.lost_tokens += t->lost;
-		if (t->n <= appending->result.tokens)
+		if (t->n <= appending->result.tokens || !kvi_import_counts(appending->im, i))
 			continue;
 		appending->result.tokens = t->n;
 		appending->result.kept_tokens = t->kept;
@@ -1291,7 +1292,8 @@ static kvarc_ret begin_archive(struct appending *appending)
 	kvarc_ret ret = kvi_pack_checkpoint(appending->im, &appending->counted.to,
 	                                    &appending->options->writer, &c, &stats);
 	for (uint32_t i = 0; i < appending->im->n_tracks; i++)
-		if (appending->im->tracks[i].n > appending->result.tokens)
+		if (appending->im->tracks[i].n > appending->result.tokens &&
+		    kvi_import_counts(appending->im, i))
 			appending->result.tokens = appending->im->tracks[i].n;
 	if (ret)
 		return ret;

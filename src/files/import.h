@@ -4,6 +4,7 @@
 #define KVI_IMPORT_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "kvarc.h"
 #include "util/shared.h"
@@ -13,6 +14,32 @@
 /* Gives the tensors of an import the heads, channels and RoPEs of a valid geometry, so that both
  * have the same chain values. False: they are of other caches, and nothing has changed. */
 KVI_SHARED bool kvi_import_adopt(kvarc_import *im, const kvarc_geometry *geometry);
+
+/* ==== Which rows of an import are tokens of its sequences ==== */
+
+/* Order in which kinds of tracks stand for the tokens of a file. */
+static inline int kvi_import_rank(const kvarc_import *im, uint32_t track)
+{
+	const uint8_t kind = kvarc_import_geometry(im)->tracks[track].kind;
+	return kind == KVARC_TRACK_SELF ? 0 : kind != KVARC_TRACK_STATE ? 1 : 2;
+}
+
+/* Whether the rows of a track count as tokens of the file: those of its sequences do. The rows of
+ * windows, indexers and states repeat or sum up these, and count, of one track, where there are no
+ * others. */
+static inline bool kvi_import_counts(const kvarc_import *im, uint32_t track)
+{
+	const int rank = kvi_import_rank(im, track);
+	const uint64_t n = kvarc_import_tokens(im, track);
+	for (uint32_t i = 0; i < kvarc_import_geometry(im)->n_tracks; i++) {
+		const int other = kvi_import_rank(im, i);
+		const uint64_t k = kvarc_import_tokens(im, i);
+		if ((k && other < rank) ||
+		    (rank && other == rank && (k > n || (k == n && i < track))))
+			return false;
+	}
+	return true;
+}
 
 /* ==== Whether an archive gives the files of an import back ==== */
 

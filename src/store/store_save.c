@@ -984,8 +984,8 @@ static void make_manifest(struct saving *saving)
 	/* The last one is its own. */
 	for (size_t i = 0; saving->encrypt && i + 1 < saving->needs.n; i++)
 		memcpy(m->needs.others[m->needs.n++], (uint8_t *)saving->needs.p + 16 * i, 16);
-	for (size_t i = 0; i < saving->plan.g->n_tracks; i++)
-		if (saving->plan.tracks[i].tokens > m->tokens)
+	for (uint32_t i = 0; i < saving->plan.g->n_tracks; i++)
+		if (saving->plan.tracks[i].tokens > m->tokens && kvi_import_counts(saving->im, i))
 			m->tokens = saving->plan.tracks[i].tokens;
 	kvarc_import_sizes(saving->im, &m->bytes, &tensors);
 	m->time = saving->o->time;
@@ -1139,8 +1139,13 @@ static void report(struct saving *saving, uint64_t tries)
 	uint64_t tensors;
 	memset(r, 0, sizeof *r);
 	r->version = saving->number;
-	r->tokens = saving->plan.tokens;
-	r->kept_tokens = saving->unchanged ? saving->plan.tokens : saving->plan.kept;
+	for (uint32_t i = 0; i < saving->plan.g->n_tracks; i++) {
+		const struct track_plan *t = &saving->plan.tracks[i];
+		if (!kvi_import_counts(saving->im, i))
+			continue;
+		r->tokens += t->tokens;
+		r->kept_tokens += saving->unchanged ? t->tokens : t->kept;
+	}
 	r->new_tokens = r->tokens - r->kept_tokens;
 	kvarc_import_sizes(saving->im, &r->file_bytes, &tensors);
 	r->unchanged = saving->unchanged;
