@@ -14,7 +14,7 @@ _kvarc()
     --output|-o|--profile|--model|--scores|--kv-rules|--attach|--key-file|--passphrase-file|--plot|--measure|--link|--store|--index|--slot-folder|--have)
         mapfile -t COMPREPLY < <(compgen -f -- "$cur")
         return ;;
-    --rope|--tier|--max-error|--kv-rule|--axes|--raw|--layout|--parity|--layers|--tokens|--track|--checkpoint|--label|--identity|--held-out|--generate|--seed|--first-token|--sequences|--prefix|--continue|--max-kl|--group|--repeat|--prefill|--namespace|--server|--slot|--budget|--keep-versions|--grace|--threads|-T|--memory|-M|--device)
+    --rope|--tier|--max-error|--kv-rule|--axes|--raw|--layout|--parity|--state-version|--layers|--tokens|--track|--checkpoint|--label|--identity|--held-out|--generate|--seed|--first-token|--sequences|--prefix|--continue|--max-kl|--group|--repeat|--prefill|--namespace|--server|--slot|--budget|--keep-versions|--grace|--threads|-T|--memory|-M|--device)
         return ;;
     --level)
         mapfile -t COMPREPLY < <(compgen -W '0 1 2 3 4 5 6 7 8' -- "$cur")
@@ -49,11 +49,11 @@ _kvarc()
     esac
     case $verb in
     pack) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --rope --model --arith --loop --predict --token-ids --tier --max-error --scores --kv-rule --kv-rules --axes --attach --raw --layout --opaque --as-cache --members --verify --streamable --parity --encrypt --key-file --passphrase-file --identity --max-kl --threads -T --memory -M --isa --device --force -f --keep -k --rm --json --quiet -q --verbose -v --help -h' ;;
-    unpack) words=' --output -o --stdout -c --profile --model --predict --allow-lossy --attach --key-file --passphrase-file --salvage --salvage-tokens --to --layers --tokens --track --checkpoint --threads -T --memory -M --isa --device --force -f --recursive -r --keep -k --json --quiet -q --verbose -v --help -h' ;;
+    unpack) words=' --output -o --stdout -c --profile --model --predict --allow-lossy --attach --key-file --passphrase-file --salvage --salvage-tokens --to --state-version --layers --tokens --track --checkpoint --threads -T --memory -M --isa --device --force -f --recursive -r --keep -k --json --quiet -q --verbose -v --help -h' ;;
     test) words=' --profile --model --predict --key-file --passphrase-file --checkpoint --threads -T --memory -M --isa --device --recursive -r --json --quiet -q --verbose -v --help -h' ;;
     list) words=' --profile --key-file --passphrase-file --memory -M --recursive -r --json --quiet -q --verbose -v --help -h' ;;
     info) words=' --profile --key-file --passphrase-file --plot --identity --memory -M --force -f --recursive -r --json --quiet -q --verbose -v --help -h' ;;
-    cut) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --model --arith --loop --predict --allow-lossy --verify --streamable --parity --encrypt --decrypt --key-file --passphrase-file --to --layers --tokens --track --checkpoint --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
+    cut) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --model --arith --loop --predict --allow-lossy --verify --streamable --parity --encrypt --decrypt --key-file --passphrase-file --to --state-version --layers --tokens --track --checkpoint --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
     append) words=' --level -0 -1 --profile --embed-profile --rope --model --kv-rule --kv-rules --axes --attach --raw --layout --opaque --verify --parity --encrypt --key-file --passphrase-file --label --identity --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;
     log) words=' --profile --key-file --passphrase-file --plot --memory -M --force -f --json --quiet -q --verbose -v --help -h' ;;
     compact) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --model --arith --loop --predict --allow-lossy --verify --streamable --parity --encrypt --decrypt --key-file --passphrase-file --checkpoint --keep --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;

@@ -55,6 +55,7 @@ complete -c kvarc -n '__fish_seen_subcommand_from pack unpack test list info cut
 complete -c kvarc -n '__fish_seen_subcommand_from unpack' -l salvage -d 'recover what is intact in a damaged archive'
 complete -c kvarc -n '__fish_seen_subcommand_from unpack' -l salvage-tokens -x -a 'keep zero' -d 'of a salvaged slot: keep its whole leading tokens, or zero what is lost (keep)'
 complete -c kvarc -n '__fish_seen_subcommand_from unpack cut' -l to -x -a 'safetensors llama' -d 'write the tensors as FORMAT: safetensors, or llama, a slot'
+complete -c kvarc -n '__fish_seen_subcommand_from unpack cut' -l state-version -x -d 'version of the slot that --to llama writes, 2 to 4 (as it was)'
 complete -c kvarc -n '__fish_seen_subcommand_from unpack cut' -l layers -x -d 'only layers A to B, counted from 0, inclusive'
 complete -c kvarc -n '__fish_seen_subcommand_from unpack cut' -l tokens -x -d 'only tokens A to B, counted from 0, inclusive'
 complete -c kvarc -n '__fish_seen_subcommand_from unpack cut' -l track -x -d 'track (token axis) that --tokens counts on (0)'

@@ -244,6 +244,7 @@ unit_tests = \
 	tests/unit/test_lossy \
 	tests/unit/test_lists \
 	tests/unit/test_lists_hostile \
+	tests/unit/test_llama_convert \
 	tests/unit/test_llama_export \
 	tests/unit/test_llama_memories \
 	tests/unit/test_matmul \

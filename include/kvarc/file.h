@@ -151,7 +151,8 @@ typedef struct kvarc_append_options {
 } kvarc_append_options;
 #define KVARC_APPEND_OPTIONS_INIT KVARC_ZERO
 
-/* Account of an append. Tokens are those of the longest track of the file. */
+/* Account of an append. Tokens are those of the longest sequence of the file: rows of windows,
+ * indexers and states are none. */
 typedef struct kvarc_append_result {
 	uint64_t tokens;      /* of the file */
 	uint64_t kept_tokens; /* leading ones that the archive had, bit for bit */
@@ -286,8 +287,12 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_export_safetensors(kvarc_reader *r,
 
 /* How a llama.cpp file is written; set unused members to 0. */
 typedef struct kvarc_llama_options {
-	uint64_t flags;       /* KVARC_LLAMA_* */
-	uint64_t reserved[3]; /* zero */
+	uint64_t flags; /* KVARC_LLAMA_* */
+	/* LLAMA_STATE_SEQ_VERSION of a sequence file, 2 to 4; 0: as it was. OPTIONS where the
+	 * file has what that version cannot say, or the version asks for what the file does not
+	 * say: whether elements are rotated, that is */
+	uint64_t state_version;
+	uint64_t reserved[2]; /* zero */
 } kvarc_llama_options;
 #define KVARC_LLAMA_OPTIONS_INIT KVARC_ZERO
 

@@ -623,6 +623,7 @@ static void export_tensors(const struct options *options, struct input *in, kvar
 	struct damage_list damage = { 0 };
 	kvarc_slot_prefix prefix = { 0 };
 	struct item slot = { 0 };
+	const kvarc_llama_options llama = { .state_version = options->extract.state_version };
 	double start = units_now();
 	struct output out;
 	kvarc_range range;
@@ -634,13 +635,15 @@ static void export_tensors(const struct options *options, struct input *in, kvar
 		msg_error(NULL, "out of memory");
 		return;
 	}
-	if (ranges_from_options(&options->extract, in->name, r, &range) &&
-	    paths_make_folder(options->output) &&
-	    output_open(&out, target, OUTPUT_RANDOM | paths_output_flags(options), in->mode)) {
+	if (options->extract.state_version && options->extract.to != TO_LLAMA)
+		msg_error(in->name, "--state-version needs --to llama");
+	else if (ranges_from_options(&options->extract, in->name, r, &range) &&
+	         paths_make_folder(options->output) &&
+	         output_open(&out, target, OUTPUT_RANDOM | paths_output_flags(options), in->mode)) {
 		sink = output_sink(&out);
 		progress_start(in->name, KVARC_UNKNOWN);
 		ret = options->extract.to == TO_LLAMA
-		              ? kvarc_export_llama(r, &range, &sink, NULL, &prefix)
+		              ? kvarc_export_llama(r, &range, &sink, &llama, &prefix)
 		              : kvarc_export_safetensors(r, &range, &sink);
 		progress_stop();
 		if (is_changed(&options->reading, in))

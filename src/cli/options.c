@@ -70,6 +70,11 @@ static const struct rule rules[] = {
 	  { M(extract.to) },
 	  "--layers, --tokens and --track need --to safetensors or --to llama; 'kvarc cut' makes "
 	  "a smaller archive" },
+	{ VERB_UNPACK | VERB_CUT,
+	  M(extract.state_version),
+	  NEEDS,
+	  { M(extract.to) },
+	  "--state-version needs --to llama" },
 	{ VERB_CUT,
 	  M(extract.to),
 	  EXCLUDES,

@@ -115,6 +115,7 @@ struct options {
 	struct extract_options {
 		uint64_t layer0, n_layers, token0, n_tokens, track;
 		unsigned to; /* 0; 1: safetensors, 2: llama */
+		uint64_t state_version; /* of a llama.cpp slot; 0: as it was */
 		bool range_given;
 	} extract;
 	/* A store of sessions. */

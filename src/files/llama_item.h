@@ -3,6 +3,8 @@
 #ifndef KVI_LLAMA_ITEM_H
 #define KVI_LLAMA_ITEM_H
 
+#include <stdbool.h>
+
 #include "format/restore.h"
 #include "kvarc.h"
 #include "util/alloc.h"
@@ -18,6 +20,7 @@ struct kvi_llama_item {
 	uint64_t n_kept, got;
 	uint64_t *whole; /* leading tokens of each track that are there */
 	kvarc_source source;
+	bool rebuilt; /* from tensors alone: no engine wrote the file */
 };
 
 /*

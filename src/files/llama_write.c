@@ -7,6 +7,7 @@
 
 #include "ggml_types.h"
 #include "import_internal.h"
+#include "llama_convert.h"
 #include "llama_describe.h"
 #include "llama_item.h"
 #include "llama_shorten.h"
@@ -358,7 +359,7 @@ struct llama_export {
 	kvarc_reader *r;
 	kvarc_range range;
 	uint64_t limit; /* tokens, UINT64_MAX: all */
-	uint64_t flags;
+	uint64_t flags, state_version;
 	const kvarc_sink *sink; /* NULL: nothing is written */
 	struct kvi_llama_item item;
 	struct kvi_llama_short shorter;
@@ -414,9 +415,21 @@ static kvarc_ret open_item(struct llama_export *export)
 		ret = refuse_export(export, why);
 	if (!ret)
 		ret = kvi_llama_item_make(&export->item, export->r, &plan, literals.p, literals.n);
+	export->item.rebuilt = true;
 	kvi_restore_free(&plan, kvi_reader_alloc(export->r));
 	kvi_out_free(&literals);
 	return ret;
+}
+
+/* Makes the file one of the version that is asked for. */
+static kvarc_ret convert(struct llama_export *export)
+{
+	const char *why = NULL;
+	if (!export->state_version)
+		return KVARC_OK;
+	kvarc_ret ret = kvi_llama_convert(&export->item, export->r,
+	                                  (uint32_t) export->state_version, &why);
+	return ret == KVARC_END ? refuse_export(export, why ? why : "it is none") : ret;
 }
 
 /* Chooses the number of tokens of the file. */
@@ -479,7 +492,7 @@ static kvarc_ret export_item(struct llama_export *export)
 		                       .plan = export->item.plan,
 		                       .whole = export->item.whole,
 		                       .limit = export->limit,
-		                       .strict = export->item.plan == &export->item.made,
+		                       .strict = export->item.rebuilt,
 		                       .sink = export->sink,
 		                       .map = &export->map };
 	export->map = (struct kvi_llama_map){ .alloc = s->alloc,
@@ -510,6 +523,12 @@ static kvarc_ret check_arguments(kvarc_reader *r, const kvarc_sink *sink,
 	if (options->flags & ~(uint64_t)KVARC_LLAMA_EXACT)
 		return kvi_fail(e, KVARC_PROG,
 		                "kvarc_export_llama: kvarc_llama_options.flags has unknown bits");
+	if (options->state_version && (options->state_version < KVI_LLAMA_OLDEST_STATE ||
+	                               options->state_version > KVI_LLAMA_LATEST_STATE))
+		return kvi_fail(
+			e, KVARC_PROG,
+			"kvarc_export_llama: kvarc_llama_options.state_version is not known: "
+			"give 2 to 4");
 	return KVI_CHECK_RESERVED(e, "kvarc_export_llama", "kvarc_llama_options", options);
 }
 
@@ -521,6 +540,7 @@ kvarc_ret kvarc_export_llama(kvarc_reader *r, const kvarc_range *range, const kv
 		return KVARC_PROG;
 	struct llama_export x = { .r = r,
 		                  .flags = options ? options->flags : 0,
+		                  .state_version = options ? options->state_version : 0,
 		                  .sink = sink,
 		                  .prefix = prefix ? prefix : &unused };
 	*x.prefix = (kvarc_slot_prefix){ 0 };
@@ -537,6 +557,8 @@ kvarc_ret kvarc_export_llama(kvarc_reader *r, const kvarc_range *range, const kv
 		return ret;
 	const char *why = check_range(&x);
 	ret = why ? refuse_export(&x, why) : open_item(&x);
+	if (!ret)
+		ret = convert(&x);
 	if (!ret)
 		ret = export_item(&x);
 	else if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)

@@ -20,6 +20,7 @@ libkvi_la_SOURCES += \
 	src/files/llama_parse.c src/files/llama_parse.h \
 	src/files/llama_describe.c src/files/llama_describe.h \
 	src/files/llama_write.c \
+	src/files/llama_convert.c src/files/llama_convert.h \
 	src/files/llama_item.c src/files/llama_item.h \
 	src/files/llama_shorten.c src/files/llama_shorten.h \
 	src/files/locked.c src/files/locked.h \

@@ -422,3 +422,35 @@ save('bad-hybrid-idx-cut.bin', idx[:-9])
 save('bad-hybrid-idx-states.bin', idx.replace(u32(1, 11, 0, 0, 5), u32(1, 11, 0, 0, 2)))
 save('bad-deepseek4-version.bin', deep.replace(u32(0x34565344, 1, 0), u32(0x34565344, 2, 0)))
 save('bad-deepseek4-rows.bin', deep.replace(u64(24, 35, 48), u64(24, 36, 48), 1))
+
+
+# One cache as each version of a sequence file has it: same elements, token list and cells as that version writes them.
+def as_version(version, ext=0, checkpoint_at=0):
+    global rng
+    rng = random.Random(7)
+    old = version == 2
+    tokens = list(range(200, 212))
+
+    def cells(n, first=0, width=16):
+        out = u32(1, n)
+        for i in range(first, first + n):
+            out += u32(i, 1)
+            if ext:
+                out += u32(i, i) + (b'' if old else u32(-1))
+            out += u32(0)
+        return out + u32(0, 2) + (u32(0, 0) if version == 4 else b'') + b''.join(rows('f16', width, n) for _ in range(4))
+
+    out = seq(version, plain_list(tokens) if old else packed(tokens), cells(12), cells(6, 6) if checkpoint_at else b'')
+    if checkpoint_at:
+        out += u32(0x504b4353, 1, 1) + checkpoint(checkpoint_at, cells(6, checkpoint_at - 6))
+    return out
+
+
+def plain_list(tokens):
+    return u32(len(tokens), *tokens)
+
+
+for version in 2, 3, 4:
+    save(f'version{version}.bin', as_version(version))
+    save(f'version{version}-picture.bin', as_version(version, 8))
+    save(f'version{version}-checkpoint.bin', as_version(version, 0, 8))
