@@ -292,6 +292,7 @@ unit_tests = \
 	tests/unit/test_train_model \
 	tests/unit/test_transform \
 	tests/unit/test_tsc \
+	tests/unit/test_typed_tensors \
 	tests/unit/test_vq \
 	tests/unit/test_weigh \
 	tests/unit/test_weight_cache \

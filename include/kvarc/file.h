@@ -54,6 +54,10 @@ typedef struct kvarc_import_options {
 	 * the size. Without 2 the tensors are latents (MLA), without H the heads are found. NULL:
 	 * the file is parsed */
 	const char *raw;
+	/* 1: of a file in which no cache is found, tensors with names and floats are coded by their
+	 * type alone, as KVARC_OPAQUE, where a sample of them is smaller so; the tokens of their
+	 * tracks, KVARC_TRACK_OTHER, are rows. 0: such a file is kept as it is */
+	int by_type;
 	uint64_t reserved[3]; /* zero */
 } kvarc_import_options;
 #define KVARC_IMPORT_OPTIONS_INIT KVARC_ZERO

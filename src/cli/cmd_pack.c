@@ -100,6 +100,7 @@ static bool import(struct pack_job *job)
 	io.profiles = profiles_given(&io.n_profiles);
 	io.opaque = o->import.opaque;
 	io.members = o->import.members;
+	io.by_type = !o->lossy.tiers.n; /* what is no cache stays as it is */
 	if (!engine_file_options(&o->import, job->in.name, &pages, &io))
 		return false;
 	if (o->coding.model && !models_is_folder(o->coding.model)) {
@@ -306,6 +307,12 @@ static bool is_whole(const struct pack_job *job)
 	return job->tensor_bytes && !job->stats.elements;
 }
 
+/* Whether the tensors are of no cache. */
+static bool has_rows(const struct pack_job *job)
+{
+	return kvarc_import_geometry(job->im)->tracks[0].kind == KVARC_TRACK_OTHER;
+}
+
 static void report(const struct pack_job *job)
 {
 	const kvarc_writer_stats *s = &job->stats;
@@ -342,7 +349,7 @@ static void report(const struct pack_job *job)
 	if (msg_level() > 0)
 		report_note(&r, job->in.name, "{input_format} -> {output}, level {level}{.fitted}");
 	report_end(&r);
-	if (is_whole(job))
+	if (is_whole(job) && !has_rows(job))
 		msg_result(job->in.name, "kept whole, without tensors and ranges: few tokens are "
 		                         "larger as a cache (--as-cache)");
 	if (job->gpu->d)

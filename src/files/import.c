@@ -754,7 +754,7 @@ static kvarc_ret look_at(kvarc_import *im, uint32_t item)
 	return KVARC_OK;
 }
 
-static kvarc_ret look_at_all(kvarc_import *im)
+static kvarc_ret find_tensors(kvarc_import *im)
 {
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0; i < im->n_items && !ret; i++)
@@ -771,6 +771,29 @@ static kvarc_ret look_at_all(kvarc_import *im)
 		roll_back(im, &m);
 		ret = KVARC_OK;
 	}
+	return ret;
+}
+
+/* Says what became of tensors that no rule has. */
+static void note_unknown(kvarc_import *im)
+{
+	if (im->unknown[0])
+		kvi_import_note(im, "%s: %s%s", im->unknown,
+		                im->typing && im->n_tensors ? "coded by their types, or as bytes"
+		                                            : "kept as bytes",
+		                im->hint);
+}
+
+static kvarc_ret look_at_all(kvarc_import *im)
+{
+	kvarc_ret ret = find_tensors(im);
+	im->typing = !ret && !im->n_tensors && im->options.by_type;
+	if (im->typing) {
+		roll_back(im, &(struct mark){ 0, 0, 0 });
+		ret = find_tensors(im);
+	}
+	if (!ret)
+		note_unknown(im);
 	return ret ? ret : kvi_import_find_ropes(im);
 }
 

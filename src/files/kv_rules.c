@@ -392,7 +392,7 @@ static kvarc_ret take_lines(struct kvi_rules *r, const char *source, kvarc_error
 		if (!take_rule(&r->own[r->n_own], line))
 			return kvi_fail(error, KVARC_PROG,
 			                "'%.*s' is no rule for tensor names: give PATTERN [AXES] "
-			                "[if KEY=VALUES]",
+			                "[if KEY=VALUES], axes by letters (" KVI_AXES_LEGEND ")",
 			                n > 80 ? 80 : (int)n, given);
 		r->n_own++;
 	}
@@ -436,6 +436,85 @@ const struct kvi_rule *kvi_rules_at(const struct kvi_rules *r, size_t i)
 		return &r->own[i];
 	i -= r->n_own;
 	return i < sizeof default_rules / sizeof *default_rules ? &default_rules[i] : NULL;
+}
+
+/* ==== A rule for a name that none has ==== */
+
+static bool is_letter(char c)
+{
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+/* The words for keys and values that begin with the n bytes at p, a whole word; NULL: none. */
+static const char *pair_of(const char *p, size_t n)
+{
+	static const char *const pairs[][3] = { { "keys", "values", "{keys|values}" },
+		                                { "key", "value", "{key|value}" },
+		                                { "K", "V", "{K|V}" },
+		                                { "k", "v", "{k|v}" } };
+	for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+		for (size_t k = 0; k < 2; k++)
+			if (strlen(pairs[i][k]) == n && !strncmp(pairs[i][k], p, n))
+				return pairs[i][2];
+	return NULL;
+}
+
+/* A text that grows up to its size, and then no more. */
+struct bounded {
+	char *p;
+	size_t n, size;
+};
+
+static void put(struct bounded *text, const char *p, size_t n)
+{
+	if (n < text->size - text->n)
+		memcpy(text->p + text->n, p, n);
+	text->n = n < text->size - text->n ? text->n + n : text->size;
+}
+
+/* Writes the pattern of a name. *pair: it has words for keys and values. False: it has neither
+ * those nor a number. */
+static bool put_pattern(struct bounded *text, const char *name, bool *pair)
+{
+	bool layer = false;
+	*pair = false;
+	while (*name) {
+		const char *word = NULL;
+		size_t digits = strspn(name, "0123456789"), letters = 0;
+		while (is_letter(name[letters]))
+			letters++;
+		if (digits) {
+			put(text, layer ? "{number}" : "{layer}", layer ? 8 : 7);
+			layer = true;
+		} else if (letters && !*pair && (word = pair_of(name, letters))) {
+			put(text, word, strlen(word));
+			*pair = true;
+		} else {
+			put(text, name, letters ? letters : 1);
+		}
+		name += digits ? digits : letters ? letters : 1;
+	}
+	return layer || *pair;
+}
+
+bool kvi_rule_suggest(char rule[KVI_RULE_SUGGESTED], const struct kvi_named *named)
+{
+	/* by the number of axes: of keys or values, and of both in one tensor */
+	static const char *const axes[][2] = { { "tc", NULL },
+		                               { "htc", "2tc" },
+		                               { "bhtc", "2thc" } };
+	struct bounded text = { rule, 0, KVI_RULE_SUGGESTED };
+	bool pair;
+	if (strpbrk(named->name, "{}| \t\r\n'") || named->n_axes < 2 || named->n_axes > 4)
+		return false;
+	if (!put_pattern(&text, named->name, &pair))
+		return false;
+	const char *letters = axes[named->n_axes - 2][!pair && named->shape[0] == 2];
+	if (!letters)
+		return false;
+	put(&text, " ", 1);
+	put(&text, letters, strlen(letters) + 1);
+	return text.n < text.size;
 }
 
 /* ==== What the metadata of a file say about a tensor ==== */

@@ -56,6 +56,13 @@ void kvi_rules_free(struct kvi_rules *r, const struct kvi_alloc *alloc);
 const struct kvi_rule *kvi_rules_at(const struct kvi_rules *r, size_t i);
 /* Whether a name follows a pattern. */
 bool kvi_rule_match(const char *pattern, const char *name, struct kvi_rule_match *match);
+/* Bytes of a rule that is suggested. */
+enum { KVI_RULE_SUGGESTED = 128 };
+/* Meaning of the letters of axes, for messages. */
+#define KVI_AXES_LEGEND "b batch, 2 keys and values, h head, t token, c channel"
+/* Writes a rule that tensors with names like that of this one may follow: a guess that a user can
+ * correct. False: there is none. */
+bool kvi_rule_suggest(char rule[KVI_RULE_SUGGESTED], const struct kvi_named *named);
 /* The only number between dots in the base name of a file; false: there is none, or more. */
 bool kvi_rule_layer_of_file(const char *name, uint32_t *layer);
 

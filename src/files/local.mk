@@ -30,6 +30,7 @@ libkvi_la_SOURCES += \
 	src/files/pack_parts.h \
 	src/files/plan.c src/files/plan.h \
 	src/files/torch_pt.c \
+	src/files/typed_tensors.c src/files/typed_tensors.h \
 	src/files/references.c src/files/references.h \
 	src/files/raw_pages.c \
 	src/files/reader_bounds.c src/files/reader_bounds.h \

@@ -4,6 +4,7 @@
 
 #include "named_tensors.h"
 
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -13,6 +14,7 @@
 
 #include "import_internal.h"
 #include "kv_rules.h"
+#include "typed_tensors.h"
 #include "parse/st_header.h"
 #include "util/ckd.h"
 #include "util/error.h"
@@ -347,17 +349,53 @@ static kvarc_ret add_all(struct names *names, struct name_found *name_found, siz
 	return KVARC_OK;
 }
 
-/* Why tensors with names of keys and values are none. */
-static void note_others(struct names *names, size_t found)
+/* The first tensor that may be of a cache, or the first one. */
+static const struct kvi_named *first_of(const struct kvi_named *named, size_t n)
 {
-	if (names->misfit)
+	for (size_t i = 0; i < n; i++)
+		if (named[i].dtype && named[i].n_axes > 1)
+			return &named[i];
+	return named;
+}
+
+/* Why tensors with names of keys and values are none, and what rule may help: import.c makes a note
+ * of it. */
+static void describe_unknown(const struct names *names, const struct kvi_named *named, size_t n)
+{
+	kvarc_import *im = names->im;
+	const struct kvi_named *first = first_of(named, n);
+	char shape[64] = "", rule[KVI_RULE_SUGGESTED];
+	if (im->unknown[0])
+		return;
+	for (size_t i = 0, at = 0; i < first->n_axes && at < sizeof shape; i++)
+		at += (size_t)snprintf(shape + at, sizeof shape - at, "%s%" PRIu64, i ? ", " : "",
+		                       first->shape[i]);
+	if (names->tests.seen[0] && !names->misfit) {
+		snprintf(im->unknown, sizeof im->unknown,
+		         "the metadata say that the tensors are neither keys, values nor states "
+		         "(%s)",
+		         names->tests.seen);
+		return;
+	}
+	snprintf(im->unknown, sizeof im->unknown,
+	         names->misfit ? "the axes of no rule fit its tensors (first: '%.80s' [%s])"
+	                       : "no rule has the names of its tensors (first: '%.80s' [%s])",
+	         first->name, shape);
+	if (kvi_rule_suggest(rule, first))
+		snprintf(im->hint, sizeof im->hint,
+		         "; if they are a cache, give a rule like --kv-rule '%s' "
+		         "(" KVI_AXES_LEGEND ")",
+		         rule);
+}
+
+/* Says what no rule has. */
+static void note_others(struct names *names, const struct kvi_named *named, size_t n, size_t found)
+{
+	if (names->misfit && found)
 		kvi_import_note(names->im, "the shape of some keys and values "
 		                           "does not fit the axes: kept as bytes");
-	else if (!found && names->tests.seen[0])
-		kvi_import_note(names->im,
-		                "the metadata say that the tensors are neither keys, values nor "
-		                "states (%s): kept as bytes",
-		                names->tests.seen);
+	else if (n && !found)
+		describe_unknown(names, named, n);
 }
 
 /* As kvi_import_named for a file with metadata, which rules may test; NULL: none. */
@@ -368,6 +406,12 @@ static kvarc_ret import_named_about(kvarc_import *im, const struct kvi_named *na
 	struct name_found *f = kvi_array(&im->alloc, n ? n : 1, sizeof *f);
 	kvarc_ret ret;
 	*found = 0;
+	if (im->typing) {
+		const size_t had = im->n_tensors;
+		ret = kvi_import_typed(im, named, n);
+		*found = im->n_tensors - had;
+		goto out;
+	}
 	if (!names || !f) {
 		ret = kvi_fail_alloc(im->error, &im->alloc);
 		goto out;
@@ -383,7 +427,7 @@ static kvarc_ret import_named_about(kvarc_import *im, const struct kvi_named *na
 	if (!ret && k)
 		ret = add_all(names, f, k, found);
 	if (!ret)
-		note_others(names, *found);
+		note_others(names, named, n, *found);
 	kvi_rules_free(&names->rules, &im->alloc);
 out:
 	kvi_free(&im->alloc, f);
@@ -395,6 +439,8 @@ out:
 static const char *import_named_what(const kvarc_import *im)
 {
 	bool states = false, others = false;
+	if (im->typing)
+		return "coded by their types alone";
 	for (size_t i = 0; i < im->n_tracks; i++) {
 		states = states || im->tracks[i].pub.kind == KVARC_TRACK_STATE;
 		others = others || im->tracks[i].pub.kind != KVARC_TRACK_STATE;
@@ -564,9 +610,6 @@ static kvarc_ret take_header(kvarc_import *im, uint32_t item, json_t *root, uint
 		snprintf(im->format, sizeof im->format,
 		         "safetensors%s%s, %zu of %zu tensors are %s", im->engine ? " of " : "",
 		         im->engine ? im->engine : "", found, n, import_named_what(im));
-		if (!found)
-			kvi_import_note(im, "no tensor name follows the rule "
-			                    "for keys and values: kept as bytes");
 	}
 	kvi_free(&im->alloc, x);
 	return ret;

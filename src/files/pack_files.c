@@ -492,7 +492,7 @@ static kvarc_ret deliver(const struct kvi_out *archive, const kvarc_sink *sink, 
 }
 
 /* Packs the files as a cache or, where that archive is more than MAY_GROW larger than they are and
- * the other one is smaller, whole. */
+ * the other one is smaller, whole; tensors that are no cache wherever that is smaller. */
 static kvarc_ret run_either(struct packing *packing, const kvarc_sink *sink,
                             kvarc_writer_stats *stats)
 {
@@ -504,11 +504,12 @@ static kvarc_ret run_either(struct packing *packing, const kvarc_sink *sink,
 	kvi_out_init(&as_cache, &packing->im->alloc);
 	kvi_out_init(&as_file, &packing->im->alloc);
 	kvarc_ret ret = run_to_memory(packing, &as_cache, stats);
-	if (!ret && as_cache.n > bytes + MAY_GROW)
+	const bool no_cache = packing->im->typing;
+	if (!ret && (as_cache.n > bytes + MAY_GROW || no_cache))
 		ret = run_to_memory(&whole, &as_file, &of_file);
 	/* Tensors are worth more than bytes of a file of which every archive is mostly frames. */
 	const bool smaller = as_file.n && as_file.n < as_cache.n &&
-	                     (as_file.n <= bytes + MAY_GROW || bytes > MOSTLY_FRAMES);
+	                     (as_file.n <= bytes + MAY_GROW || bytes > MOSTLY_FRAMES || no_cache);
 	if (smaller && stats)
 		*stats = of_file;
 	if (!ret)
