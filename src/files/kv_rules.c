@@ -188,27 +188,60 @@ static const struct kvi_rule default_rules[] = {
 	{ .pattern = "layers.{layer}.{conv_states|recurrent_states}", .axes = "s" },
 	{ .pattern = "layers.{layer}.{conv_states|recurrent_states}.{number}", .axes = "s" },
 	{ .pattern = "states.{layer}.{conv_states|recurrent_states}.{number}", .axes = "s" },
+	/* latents of MLA; their keys with RoPE are keys of one head */
+	{ .pattern = "*{layer}.{kv_c|compressed_kv}", .axes = "tm" },
+	{ .pattern = "*{layer}.{kv_c|compressed_kv}", .axes = "1tm" },
+	{ .pattern = "*{layer}.{kv_c|compressed_kv}", .axes = "btm" },
+	{ .pattern = "*{layer}.{kv_c|compressed_kv}", .axes = "b1tm" },
+	{ .pattern = "*{layer}.self_attn.{kv_c|compressed_kv}", .axes = "tm" },
+	{ .pattern = "*{layer}.self_attn.{kv_c|compressed_kv}", .axes = "1tm" },
+	{ .pattern = "*{layer}.self_attn.{kv_c|compressed_kv}", .axes = "btm" },
+	{ .pattern = "*{layer}.self_attn.{kv_c|compressed_kv}", .axes = "b1tm" },
+	{ .pattern = "*{layer}.k_pe" },
+	{ .pattern = "*{layer}.k_rope" },
+	{ .pattern = "*{layer}.self_attn.k_pe" },
+	{ .pattern = "*{layer}.self_attn.k_rope" },
 	/* usual names */
-	{ .pattern = "layers.{layer}.{key|value}" },
-	{ .pattern = "layers.{layer}.{keys|values}" },
-	{ .pattern = "layers.{layer}.{k|v}" },
-	{ .pattern = "layers.{layer}.{k_cache|v_cache}" },
-	{ .pattern = "layers.{layer}.{key_cache|value_cache}" },
-	{ .pattern = "layer.{layer}.{key|value}" },
-	{ .pattern = "layer.{layer}.{k|v}" },
-	{ .pattern = "layer_{layer}_{key|value}" },
-	{ .pattern = "layer_{layer}_{k|v}" },
+	{ .pattern = "*layers.{layer}.{key|value}" },
+	{ .pattern = "*layers.{layer}.{keys|values}" },
+	{ .pattern = "*layers.{layer}.{k|v}" },
+	{ .pattern = "*layers.{layer}.{k_cache|v_cache}" },
+	{ .pattern = "*layers.{layer}.{key_cache|value_cache}" },
+	{ .pattern = "*layers.{layer}.self_attn.{key|value}" },
+	{ .pattern = "*layers.{layer}.self_attn.{k|v}" },
+	{ .pattern = "*layers.{layer}.self_attn.{k_cache|v_cache}" },
+	{ .pattern = "*layers.{layer}.self_attn.{key_cache|value_cache}" },
+	{ .pattern = "*layers.{layer}.attn.{k|v}" },
+	{ .pattern = "*layers.{layer}.attn.{k_cache|v_cache}" },
+	{ .pattern = "*layer.{layer}.{key|value}" },
+	{ .pattern = "*layer.{layer}.{k|v}" },
+	{ .pattern = "*layer_{layer}_{key|value}" },
+	{ .pattern = "*layer_{layer}_{k|v}" },
+	{ .pattern = "*layer_{layer}.{key|value}" },
+	{ .pattern = "*layer_{layer}.{keys|values}" },
+	{ .pattern = "*layer_{layer}.{k|v}" },
 	{ .pattern = "past_key_values.{layer}.{key|value}" },
+	{ .pattern = "past_key_values.{layer}.{0|1}" },
+	{ .pattern = "past_{key|value}_{layer}" },
+	{ .pattern = "past_{key|value}.{layer}" },
 	{ .pattern = "present.{layer}.{key|value}" },
-	{ .pattern = "{key|value}_cache.{layer}" },
-	{ .pattern = "{key|value}_cache_{layer}" },
-	{ .pattern = "{k|v}_cache.{layer}" },
+	{ .pattern = "*{key|value}_cache.{layer}" },
+	{ .pattern = "*{key|value}_cache_{layer}" },
+	{ .pattern = "*{k|v}_cache.{layer}" },
+	{ .pattern = "*{k|v}_cache_{layer}" },
+	{ .pattern = "*{keys|values}.{layer}" },
+	{ .pattern = "*{keys|values}_{layer}" },
 	{ .pattern = "{key|value}.{layer}" },
 	{ .pattern = "{key|value}_{layer}" },
 	{ .pattern = "{k|v}.{layer}" },
 	{ .pattern = "{k|v}_{layer}" },
 	{ .pattern = "{layer}.{key|value}" },
 	{ .pattern = "{layer}.{k|v}" },
+	/* llama.cpp's own names */
+	{ .pattern = "cache_{k|v}_l{layer}" },
+	{ .pattern = "{k|v}_l{layer}" },
+	/* pairs of keys and values, of programs that say nothing in the metadata */
+	{ .pattern = "{layer}.{0|1}", .key = "" },
 };
 
 /* ----- patterns -------------------------------------------------------- */
@@ -247,7 +280,8 @@ static bool match_number(const char **name, uint32_t *number)
 	return true;
 }
 
-bool kvi_rule_match(const char *pattern, const char *name, struct kvi_rule_match *match)
+/* As kvi_rule_match, of a pattern without the star. */
+static bool match_all(const char *pattern, const char *name, struct kvi_rule_match *match)
 {
 	bool has_number = false;
 	uint32_t number;
@@ -274,6 +308,16 @@ bool kvi_rule_match(const char *pattern, const char *name, struct kvi_rule_match
 		}
 	}
 	return *name == '\0';
+}
+
+bool kvi_rule_match(const char *pattern, const char *name, struct kvi_rule_match *match)
+{
+	if (*pattern != '*')
+		return match_all(pattern, name, match);
+	bool found = match_all(++pattern, name, match);
+	while (!found && *(name += strcspn(name, "./:")))
+		found = match_all(pattern, ++name, match);
+	return found;
 }
 
 bool kvi_rule_layer_of_file(const char *name, uint32_t *layer)
@@ -642,6 +686,8 @@ bool kvi_rule_holds(struct kvi_rule_tests *tests, const struct kvi_rule *rule,
 	struct text_part x;
 	if (!rule->key)
 		return true;
+	if (!*rule->key)
+		return !tests->metadata || !tests->metadata->says;
 	if (!write_key(key, rule->key, match))
 		return false;
 	if (!find(tests, key, &x))

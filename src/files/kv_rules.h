@@ -19,12 +19,14 @@ enum { KVI_RULES_MAX = 256, KVI_RULES_BYTES_MAX = 64 << 10 };
 
 /*
  * One rule. pattern: literal text with {layer}, a decimal number; {number}, another one; and
- * {K|V}, one of two words. Without {layer} the layer is in the name of the file.
+ * {K|V}, one of two words. Without {layer} the layer is in the name of the file. A star in front of
+ * it is nothing, or text that ends with a dot, a slash or a colon.
  */
 struct kvi_rule {
 	const char *pattern;
 	const char *axes;   /* letters (kvi_axes_take); NULL: guess; "-": the tensor stays bytes */
-	const char *key;    /* key of the metadata test (kvi_rule_holds); NULL: no test */
+	const char *key;    /* key of the metadata test (kvi_rule_holds); NULL: no test; "": holds
+	                     * where the metadata say nothing */
 	const char *values; /* words separated by "|" */
 	bool may_lack;      /* the test holds without that key, too */
 	const char *engine; /* engine that writes such tensors, or NULL */
@@ -79,6 +81,7 @@ struct kvi_metadata {
 	 * mlx-lm saves texts; false: no such tensor, or not a printable text of ASCII that fits */
 	bool (*spell)(const void *opaque, const char *name, char text[KVI_SPELLED_BYTES]);
 	const void *opaque;
+	bool says; /* there is a text that is not about the kind of file */
 };
 
 /* A list of texts in JSON, as Python writes one of names: where its elements are. */

@@ -574,6 +574,12 @@ static bool tensor_text(const void *opaque, const char *name, char text[KVI_SPEL
 	return true;
 }
 
+/* Whether metadata have more than the "format" that writers of tensors add. */
+static bool says_something(const json_t *metadata)
+{
+	return json_object_size(metadata) > (json_object_get(metadata, "format") ? 1u : 0u);
+}
+
 static kvarc_ret take_header(kvarc_import *im, uint32_t item, json_t *root, uint64_t data_at)
 {
 	size_t n = 0, found = 0, capacity = json_object_size(root);
@@ -599,7 +605,8 @@ static kvarc_ret take_header(kvarc_import *im, uint32_t item, json_t *root, uint
 	kvarc_ret ret = KVARC_END;
 	const struct st_about about = { root, json_object_get(root, "__metadata__"),
 		                        &im->items[item].src, data_at };
-	const struct kvi_metadata metadata = { metadata_text, tensor_text, &about };
+	const struct kvi_metadata metadata = { metadata_text, tensor_text, &about,
+		                               says_something(about.metadata) };
 	if (good && disjoint(x, n))
 		ret = import_named_about(im, x, n, &metadata, &found);
 	else

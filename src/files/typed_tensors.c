@@ -38,7 +38,7 @@ struct typed_shape {
 	struct kvi_area_view view; /* of an area; its tensor is not set */
 };
 
-/* Bytes of a sample, and what is left of them. */
+/* Bytes of a sample, and those that they are coded as. */
 struct typed_cost {
 	uint64_t bytes, coded;
 };

@@ -463,6 +463,12 @@ static void naming_rules(void **unused)
 	assert_false(kvi_rule_match("a.{layer}", "a.65536", &m));
 	assert_false(kvi_rule_match("a.{layer", "a.1", &m));
 	assert_false(kvi_rule_match("{|}", "x", &m));
+	assert_true(kvi_rule_match("*a.{layer}", "a.1", &m));
+	assert_true(kvi_rule_match("*a.{layer}", "a.x/b:a.12", &m));
+	assert_int_equal(m.layer, 12);
+	assert_false(kvi_rule_match("*a.{layer}", "ba.1", &m));
+	assert_false(kvi_rule_match("*a.{layer}", "a.x.", &m));
+	assert_false(kvi_rule_match("*a.{layer}", "", &m));
 }
 
 static void model_headers(void **unused)

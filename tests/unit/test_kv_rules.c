@@ -97,6 +97,62 @@ static void layers_of_files(void **unused)
 	assert_false(kvi_rule_layer_of_file("layers.65536", &layer));
 }
 
+/* Names of tensors in files that people have, which need no rule of a user. */
+static void usual_names(void **unused)
+{
+	static const struct {
+		const char *name;
+		int layer; /* -1: no rule has it */
+		bool value;
+	} cases[] = {
+		{ "model.layers.5.self_attn.k_cache", 5, false },
+		{ "model.layers.5.self_attn.v_cache", 5, true },
+		{ "model.layers.5.self_attn.value_cache", 5, true },
+		{ "transformer/layers.5.attn.v", 5, true },
+		{ "cache.layers.31.keys", 31, false },
+		{ "cache.layers.31.values", 31, true },
+		{ "past_key_values.7.0", 7, false },
+		{ "past_key_values.7.1", 7, true },
+		{ "layer_3.key", 3, false },
+		{ "layer_3.values", 3, true },
+		{ "keys.12", 12, false },
+		{ "values.12", 12, true },
+		{ "past_key_2", 2, false },
+		{ "past_value_2", 2, true },
+		{ "cache_k_l9", 9, false },
+		{ "cache_v_l9", 9, true },
+		{ "k_l9", 9, false },
+		{ "v_l9", 9, true },
+		{ "4.0", 4, false },
+		{ "4.1", 4, true },
+		{ "layers.8.kv_c", 8, false },
+		{ "model.layers.8.self_attn.compressed_kv", 8, true },
+		{ "layers.8.k_pe", 8, false },
+		{ "past:8.k_rope", 8, false },
+		{ "model.layers.5.self_attn.k_proj.weight", -1, false },
+		{ "xlayers.5.keys", -1, false },
+		{ "model.layers.5.self_attn.attn", -1, false },
+		{ "4.2", -1, false },
+		{ "cache_k_l9.weight", -1, false },
+	};
+	const struct kvi_rules none = { 0 };
+	(void)unused;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct kvi_rule_tests tests = { 0 };
+		struct kvi_rule_match m = { 0 };
+		const struct kvi_rule *rule;
+		size_t k = 0;
+		while ((rule = kvi_rules_at(&none, k++)))
+			if (kvi_rule_match(rule->pattern, cases[i].name, &m) &&
+			    kvi_rule_holds(&tests, rule, &m))
+				break;
+		print_message("%s\n", cases[i].name);
+		assert_int_equal(rule ? (int)m.layer : -1, cases[i].layer);
+		if (rule)
+			assert_int_equal(m.value, cases[i].value);
+	}
+}
+
 /* ----- tests of metadata ------------------------------------------------- */
 
 static const char *get_text(const void *opaque, const char *key)
@@ -120,19 +176,18 @@ static bool spell(const void *opaque, const char *name, char text[KVI_SPELLED_BY
 
 static void metadata_tests(void **unused)
 {
-	static const char *const pairs[] = { "1.3",   "KV",
-		                             "0.3.4", "Ring",
-		                             "list",  " [\"A\" ,\"KV\",\"\", \"Ring\"] ",
-		                             "odd",   "[\"A\", 3]",
-		                             "open",  "[\"A\"",
-		                             "quote", "[\"A\\\"\"]",
-		                             NULL };
+	static const char *const pairs[] = {
+		"1.3", "KV",         "0.3.4", "Ring",   "list",  " [\"A\" ,\"KV\",\"\", \"Ring\"] ",
+		"odd", "[\"A\", 3]", "open",  "[\"A\"", "quote", "[\"A\\\"\"]",
+		NULL
+	};
 	static const struct {
 		const char *key, *values;
 		bool may_lack, holds;
 		const char *seen;
 	} cases[] = {
 		{ NULL, NULL, false, true, "" },
+		{ "", NULL, false, false, "" },
 		{ "1.{layer}", "Ring|KV", false, true, "KV" },
 		{ "1.{layer}", "Ring|K|KVC", true, false, "KV" },
 		{ "2.{layer}", "KV", false, false, "" },
@@ -153,7 +208,7 @@ static void metadata_tests(void **unused)
 		{ "3.4.1", "KV[1]", false, false, "" },
 	};
 	const struct kvi_rule_match m = { .layer = 3, .number = 4 };
-	const struct kvi_metadata about = { get_text, spell, pairs };
+	const struct kvi_metadata about = { get_text, spell, pairs, true };
 	(void)unused;
 	struct kvi_rule_tests *t = calloc(1, sizeof *t);
 	assert_non_null(t);
@@ -166,7 +221,8 @@ static void metadata_tests(void **unused)
 		assert_int_equal(kvi_rule_holds(t, &rule, &m), cases[i].holds);
 		assert_string_equal(t->seen, cases[i].seen);
 		t->metadata = NULL;
-		assert_int_equal(kvi_rule_holds(t, &rule, &m), !rule.key || rule.may_lack);
+		assert_int_equal(kvi_rule_holds(t, &rule, &m),
+		                 !rule.key || !*rule.key || rule.may_lack);
 	}
 	char key[400];
 	memset(key, 'x', sizeof key - 1);
@@ -183,7 +239,7 @@ static void long_lists(void **unused)
 	char *text = calloc(n + 8, 1);
 	struct kvi_rule_tests *t = calloc(1, sizeof *t);
 	const char *pairs[] = { "x", text, NULL };
-	const struct kvi_metadata about = { get_text, NULL, pairs };
+	const struct kvi_metadata about = { get_text, NULL, pairs, true };
 	const struct kvi_rule rule = { .key = "x[0]", .values = "A" };
 	const struct kvi_rule_match m = { 0 };
 	(void)unused;
@@ -246,8 +302,8 @@ static void axes_of_parts(void **unused)
 		x.shape[0] = 0;
 		assert_false(kvi_axes_take(&x, cases[i].letters, &a));
 	}
-	struct kvi_named odd = { .n_axes = 2, .shape = { 5, 7 } }, three = { .n_axes = 3,
-		                                                            .shape = { 3, 5, 8 } };
+	struct kvi_named odd = { .n_axes = 2, .shape = { 5, 7 } },
+			 three = { .n_axes = 3, .shape = { 3, 5, 8 } };
 	struct kvi_axes a;
 	assert_false(kvi_axes_take(&odd, "tp", &a));
 	assert_false(kvi_axes_take(&three, "2tc", &a));
@@ -490,12 +546,17 @@ static void rules_of_a_user(void **unused)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(texts),           cmocka_unit_test(layers_of_files),
-		cmocka_unit_test(metadata_tests),  cmocka_unit_test(long_lists),
-		cmocka_unit_test(axes_of_parts),   cmocka_unit_test(elements),
+		cmocka_unit_test(texts),
+		cmocka_unit_test(layers_of_files),
+		cmocka_unit_test(metadata_tests),
+		cmocka_unit_test(long_lists),
+		cmocka_unit_test(axes_of_parts),
+		cmocka_unit_test(elements),
 		cmocka_unit_test(axes_of_states),
-		cmocka_unit_test(states),          cmocka_unit_test(one_track_for_a_folder),
+		cmocka_unit_test(states),
+		cmocka_unit_test(one_track_for_a_folder),
 		cmocka_unit_test(rules_of_a_user),
+		cmocka_unit_test(usual_names),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
