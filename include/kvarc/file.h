@@ -26,11 +26,12 @@ typedef struct kvarc_import_options {
 	 * are tried before those of known engines and "layers.{layer}.{key|value}" and other
 	 * usual names. At most 256 rules and 64 KiB; NULL: none */
 	const char *kv_rule;
-	/* axes of those tensors, one letter per axis, from the outermost on: b batch (first; each
-	 * of its sequences becomes a track), 2 keys and values, h head, t token, 1 an axis of size
-	 * 1, and last c channel, p channels of the key and as many of the value, or m channels of
-	 * an MLA latent; or "s" alone, a state of any number of axes, of which the last one has the
-	 * channels; NULL: guess ("htc", "thc", "bhtc", "bthc", "tc") */
+	/* axes of those tensors, one letter per axis, from the outermost on: l layers (first, alone
+	 * or with 2 before or behind it), b batch (next; each of its sequences becomes a track),
+	 * 2 keys and values, h head, t token, 1 an axis of size 1, and last c channel, p channels
+	 * of the key and as many of the value, or m channels of an MLA latent; or "s" alone, a
+	 * state of any number of axes, of which the last one has the channels; NULL: guess ("htc",
+	 * "thc", "bhtc", "bthc", "tc") */
 	const char *axes;
 	const char *rope; /* NULL, "auto": by fitting; "none"; "THETA[,half|interleaved][,DIMS]" */
 	const kvarc_source *model; /* a GGUF whose header has RoPE and identity, or NULL */

@@ -111,9 +111,9 @@ struct kvarc_import {
 	kvarc_source container;     /* when container_kind is not NULL */
 	const char *container_kind; /* "zip", "tar", or NULL */
 	size_t n_members;           /* items that replace their container; 0: none */
-	char note[480];             /* "": none */
+	char note[560];             /* "": none */
 	/* Why no rule has a tensor of some file, and the rule to give; "": nothing to say. */
-	char unknown[200], hint[240];
+	char unknown[200], hint[320];
 	bool typing; /* no cache was found: parsers add what kvi_import_typed takes */
 	/* pairs from kvarc_import_identity; an empty value leaves a key out */
 	struct kvi_identity identity;

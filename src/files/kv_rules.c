@@ -28,12 +28,24 @@ bool kvi_axes_of_state(const char *letters)
 	return !strcmp(letters, "s");
 }
 
+size_t kvi_axes_stacked(const char *letters)
+{
+	if (letters[0] == 'l')
+		return letters[1] == '2' ? 2 : 1;
+	return letters[0] == '2' && letters[1] == 'l' ? 2 : 0;
+}
+
 bool kvi_axes_known(const char *letters)
 {
 	size_t n = strlen(letters);
+	const size_t stacked = kvi_axes_stacked(letters);
 	if (kvi_axes_of_state(letters))
 		return true;
-	if (n < 2 || n > KVI_NAMED_AXES_MAX)
+	if (n < stacked + 2 || n > KVI_NAMED_AXES_MAX)
+		return false;
+	letters += stacked;
+	n -= stacked;
+	if (stacked == 2 && (strchr(letters, '2') || letters[n - 1] != 'c'))
 		return false;
 	char last = letters[n - 1];
 	size_t tokens = index_of(letters, n, 't');
@@ -97,7 +109,7 @@ static bool take_state(const struct kvi_named *named, struct kvi_axes *axes)
 	if (named->n_axes < 2)
 		return false;
 	const uint64_t channels = named->shape[named->n_axes - 1];
-	*axes = (struct kvi_axes){ .batch = 1, .parts = 1, .tokens = 1, .heads = 1 };
+	*axes = (struct kvi_axes){ .batch = 1, .parts = 1, .tokens = 1, .heads = 1, .stacked = 1 };
 	axes->is_state = true;
 	axes->channels = axes->token_stride = axes->head_stride = channels;
 	for (size_t i = 0; i + 1 < named->n_axes; i++)
@@ -114,12 +126,21 @@ bool kvi_axes_take(const struct kvi_named *named, const char *letters, struct kv
 		return take_state(named, axes);
 	if (n != named->n_axes || !kvi_axes_known(letters))
 		return false;
-	*axes = (struct kvi_axes){ .batch = 1, .parts = 1, .heads = 1 };
-	for (size_t i = n; i-- > 0;) {
+	const size_t stacked = kvi_axes_stacked(letters);
+	*axes = (struct kvi_axes){ .batch = 1, .parts = 1, .heads = 1, .stacked = 1 };
+	for (size_t i = 0; i < stacked; i++) {
+		if (!named->shape[i] || named->shape[i] > KVI_IMPORT_LAYER_MAX ||
+		    (letters[i] == '2' && named->shape[i] != 2))
+			return false;
+		axes->stacked *= named->shape[i];
+	}
+	for (size_t i = n; i-- > stacked;) {
 		if (!named->shape[i] || !take_axis(axes, letters[i], named->shape[i], stride))
 			return false;
 		stride *= named->shape[i];
 	}
+	letters += stacked;
+	n -= stacked;
 	size_t tokens = index_of(letters, n, 't'), heads = index_of(letters, n, 'h');
 	size_t part = index_of(letters, n, '2');
 	axes->heads_first = heads < tokens;
@@ -189,14 +210,8 @@ static const struct kvi_rule default_rules[] = {
 	{ .pattern = "layers.{layer}.{conv_states|recurrent_states}.{number}", .axes = "s" },
 	{ .pattern = "states.{layer}.{conv_states|recurrent_states}.{number}", .axes = "s" },
 	/* latents of MLA; their keys with RoPE are keys of one head */
-	{ .pattern = "*{layer}.{kv_c|compressed_kv}", .axes = "tm" },
-	{ .pattern = "*{layer}.{kv_c|compressed_kv}", .axes = "1tm" },
-	{ .pattern = "*{layer}.{kv_c|compressed_kv}", .axes = "btm" },
-	{ .pattern = "*{layer}.{kv_c|compressed_kv}", .axes = "b1tm" },
-	{ .pattern = "*{layer}.self_attn.{kv_c|compressed_kv}", .axes = "tm" },
-	{ .pattern = "*{layer}.self_attn.{kv_c|compressed_kv}", .axes = "1tm" },
-	{ .pattern = "*{layer}.self_attn.{kv_c|compressed_kv}", .axes = "btm" },
-	{ .pattern = "*{layer}.self_attn.{kv_c|compressed_kv}", .axes = "b1tm" },
+	{ .pattern = "*{layer}.{kv_c|compressed_kv}", .axes = "tm|1tm|btm|b1tm" },
+	{ .pattern = "*{layer}.self_attn.{kv_c|compressed_kv}", .axes = "tm|1tm|btm|b1tm" },
 	{ .pattern = "*{layer}.k_pe" },
 	{ .pattern = "*{layer}.k_rope" },
 	{ .pattern = "*{layer}.self_attn.k_pe" },
@@ -242,6 +257,14 @@ static const struct kvi_rule default_rules[] = {
 	{ .pattern = "{k|v}_l{layer}" },
 	/* pairs of keys and values, of programs that say nothing in the metadata */
 	{ .pattern = "{layer}.{0|1}", .key = "" },
+	/* all layers in one tensor */
+	{ .pattern = "{keys|values}", .axes = "lbhtc|lhtc|lbthc" },
+	{ .pattern = "{key_cache|value_cache}", .axes = "lbhtc|lhtc|lbthc" },
+	{ .pattern = "{k_cache|v_cache}", .axes = "lbhtc|lhtc|lbthc" },
+	{ .pattern = "{k|v}", .axes = "lbhtc|lhtc|lbthc" },
+	{ .pattern = "kv_cache", .axes = "l2htc|l2bhtc|2lhtc|2lbhtc" },
+	{ .pattern = "past_key_values", .axes = "l2htc|l2bhtc|2lhtc|2lbhtc" },
+	{ .pattern = "kv", .axes = "l2htc|l2bhtc|2lhtc|2lbhtc" },
 };
 
 /* ----- patterns -------------------------------------------------------- */
@@ -516,44 +539,58 @@ static void put(struct bounded *text, const char *p, size_t n)
 	text->n = n < text->size - text->n ? text->n + n : text->size;
 }
 
-/* Writes the pattern of a name. *pair: it has words for keys and values. False: it has neither
- * those nor a number. */
-static bool put_pattern(struct bounded *text, const char *name, bool *pair)
+/* Parts that a pattern has. */
+struct pattern_has {
+	bool layer, pair; /* a number, and words for keys and values */
+};
+
+/* Writes the pattern of a name. */
+static struct pattern_has put_pattern(struct bounded *text, const char *name)
 {
-	bool layer = false;
-	*pair = false;
+	struct pattern_has has = { false, false };
 	while (*name) {
 		const char *word = NULL;
 		size_t digits = strspn(name, "0123456789"), letters = 0;
 		while (is_letter(name[letters]))
 			letters++;
 		if (digits) {
-			put(text, layer ? "{number}" : "{layer}", layer ? 8 : 7);
-			layer = true;
-		} else if (letters && !*pair && (word = pair_of(name, letters))) {
+			put(text, has.layer ? "{number}" : "{layer}", has.layer ? 8 : 7);
+			has.layer = true;
+		} else if (letters && !has.pair && (word = pair_of(name, letters))) {
 			put(text, word, strlen(word));
-			*pair = true;
+			has.pair = true;
 		} else {
 			put(text, name, letters ? letters : 1);
 		}
 		name += digits ? digits : letters ? letters : 1;
 	}
-	return layer || *pair;
+	return has;
+}
+
+/* Letters for the axes; NULL: no idea. */
+static const char *suggest_axes(const struct kvi_named *named, struct pattern_has has)
+{
+	static const char *const one[] = { "tc", "htc", "bhtc" };
+	const size_t n = named->n_axes;
+	const bool first = named->shape[0] == 2, second = n > 1 && named->shape[1] == 2;
+	if (has.layer || (has.pair && n < 4)) { /* a tensor of a layer */
+		if (!has.pair && first && (n == 3 || n == 4))
+			return n == 3 ? "2tc" : "2thc";
+		return n < 2 || n > 4 ? NULL : one[n - 2];
+	}
+	if (has.pair)
+		return n == 4 ? "lhtc" : n == 5 ? "lbhtc" : NULL;
+	if (n == 5)
+		return second ? "l2htc" : first ? "2lhtc" : NULL;
+	return n != 6 ? NULL : second ? "l2bhtc" : first ? "2lbhtc" : NULL;
 }
 
 bool kvi_rule_suggest(char rule[KVI_RULE_SUGGESTED], const struct kvi_named *named)
 {
-	/* by the number of axes: of keys or values, and of both in one tensor */
-	static const char *const axes[][2] = { { "tc", NULL },
-		                               { "htc", "2tc" },
-		                               { "bhtc", "2thc" } };
 	struct bounded text = { rule, 0, KVI_RULE_SUGGESTED };
-	bool pair;
-	if (strpbrk(named->name, "{}| \t\r\n'") || named->n_axes < 2 || named->n_axes > 4)
+	if (strpbrk(named->name, "{}| \t\r\n'"))
 		return false;
-	if (!put_pattern(&text, named->name, &pair))
-		return false;
-	const char *letters = axes[named->n_axes - 2][!pair && named->shape[0] == 2];
+	const char *letters = suggest_axes(named, put_pattern(&text, named->name));
 	if (!letters)
 		return false;
 	put(&text, " ", 1);

@@ -24,7 +24,8 @@ enum { KVI_RULES_MAX = 256, KVI_RULES_BYTES_MAX = 64 << 10 };
  */
 struct kvi_rule {
 	const char *pattern;
-	const char *axes;   /* letters (kvi_axes_take); NULL: guess; "-": the tensor stays bytes */
+	const char *axes;   /* letters (kvi_axes_take), or of known rules several of them separated
+	                     * by "|"; NULL: guess; "-": the tensor stays bytes */
 	const char *key;    /* key of the metadata test (kvi_rule_holds); NULL: no test; "": holds
 	                     * where the metadata say nothing */
 	const char *values; /* words separated by "|" */
@@ -61,7 +62,7 @@ bool kvi_rule_match(const char *pattern, const char *name, struct kvi_rule_match
 /* Bytes of a rule that is suggested. */
 enum { KVI_RULE_SUGGESTED = 128 };
 /* Meaning of the letters of axes, for messages. */
-#define KVI_AXES_LEGEND "b batch, 2 keys and values, h head, t token, c channel"
+#define KVI_AXES_LEGEND "l layer, b batch, 2 keys and values, h head, t token, c channel"
 /* Writes a rule that tensors with names like that of this one may follow: a guess that a user can
  * correct. False: there is none. */
 bool kvi_rule_suggest(char rule[KVI_RULE_SUGGESTED], const struct kvi_named *named);
@@ -117,6 +118,7 @@ struct kvi_axes {
 	uint64_t batch, parts;            /* rows, which are outermost; 2: keys, then values */
 	uint64_t tokens, heads, channels; /* extents of one part */
 	uint64_t token_stride, head_stride, part_stride;
+	uint64_t stacked; /* tensors of these axes, one behind the other */
 	bool heads_first; /* heads before the tokens */
 	bool parts_apart; /* all keys of a row are before its values */
 	bool is_latent;   /* latents of MLA: neither keys nor values */
@@ -125,12 +127,15 @@ struct kvi_axes {
 };
 
 /*
- * Whether letters name axes, one each, from the outermost one on: b rows of a batch (first), 2 keys
- * and values, t tokens, h heads, 1 an axis of that size, and last one of c channels, p channels of
- * the keys and as many of the values, m channels of the latent of MLA. Or s alone: a state of two
- * axes or more, of which the last one has the channels.
+ * Whether letters name axes, one each, from the outermost one on: l layers, alone or with 2 for
+ * keys and values in front of it or behind it; b rows of a batch (first behind those), 2 keys and
+ * values, t tokens, h heads, 1 an axis of that size, and last one of c channels, p channels of the
+ * keys and as many of the values, m channels of the latent of MLA. Or s alone: a state of two axes
+ * or more, of which the last one has the channels.
  */
 bool kvi_axes_known(const char *letters);
+/* The number of leading letters that count tensors: l, l2, 2l, or none. */
+size_t kvi_axes_stacked(const char *letters);
 /* Whether known letters are those of a state. */
 bool kvi_axes_of_state(const char *letters);
 /* Reads a shape by known letters. False: the shape does not fit, or is empty or too large. */

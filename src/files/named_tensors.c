@@ -41,7 +41,7 @@ struct names {
 /* A recognised tensor. */
 struct name_found {
 	const struct kvi_named *named;
-	const char *axes; /* NULL: guess */
+	char axes[KVI_NAMED_AXES_MAX + 1]; /* "": guess */
 	const char *engine;
 	uint32_t layer;
 	bool value;
@@ -57,6 +57,33 @@ static const char *letters_of(const struct names *names, size_t rule, const char
 	return given && rule >= names->rules.n_own ? given : letters ? letters : given;
 }
 
+/* Most layers of one tensor that a known rule takes: more are pages. */
+enum { LAYERS_GUESSED = 128 };
+
+/* Whether letters fit a tensor. guessed: the user has not given them, so that a tensor of several
+ * layers may be another one, whose tokens are fewer than its heads. */
+static bool is_fit(const struct kvi_named *named, const char *letters, bool guessed)
+{
+	struct kvi_axes a;
+	return kvi_axes_take(named, letters, &a) &&
+	       (!guessed || !kvi_axes_stacked(letters) ||
+	        (a.heads <= a.tokens && a.stacked <= 2 * (uint64_t)LAYERS_GUESSED));
+}
+
+/* Takes the first of the letters, which are separated by bars, that fit; NULL: guess later. */
+static bool take_letters(struct name_found *found, const char *list, bool guessed)
+{
+	found->axes[0] = '\0';
+	while (list && *list) {
+		const size_t n = strcspn(list, "|");
+		snprintf(found->axes, sizeof found->axes, "%.*s", (int)n, list);
+		if (n < sizeof found->axes && is_fit(found->named, found->axes, guessed))
+			return true;
+		list += n + (list[n] == '|');
+	}
+	return !list;
+}
+
 /* Whether a rule is about a tensor. *stop: no other rule is. found->named is NULL when the axes
  * of a rule about it did not fit. */
 static bool follows(struct names *names, const struct kvi_named *named, size_t number,
@@ -64,7 +91,6 @@ static bool follows(struct names *names, const struct kvi_named *named, size_t n
 {
 	const struct kvi_rule *rule = kvi_rules_at(&names->rules, number);
 	struct kvi_rule_match m;
-	struct kvi_axes a;
 	*stop = !rule;
 	if (!rule || !kvi_rule_match(rule->pattern, named->name, &m) ||
 	    !kvi_rule_holds(&names->tests, rule, &m))
@@ -72,13 +98,14 @@ static bool follows(struct names *names, const struct kvi_named *named, size_t n
 	*stop = rule->axes && !strcmp(rule->axes, "-");
 	if (*stop)
 		return false;
-	*found = (struct name_found){ named,        letters_of(names, number, rule->axes),
-		                      rule->engine, m.layer,
-		                      m.value,      false };
+	*found = (struct name_found){
+		.named = named, .engine = rule->engine, .layer = m.layer, .value = m.value
+	};
 	if (!m.has_layer)
 		found->one_layer = kvi_rule_layer_of_file(names->im->items[named->item].name,
 		                                          &found->layer);
-	if (!found->axes || kvi_axes_take(named, found->axes, &a))
+	const char *letters = letters_of(names, number, rule->axes);
+	if (take_letters(found, letters, letters == rule->axes && number >= names->rules.n_own))
 		return true;
 	found->named = NULL;
 	return false;
@@ -99,7 +126,7 @@ static bool recognise(struct names *names, const struct kvi_named *named, struct
 
 static bool is_state(const struct name_found *found)
 {
-	return found->axes && kvi_axes_of_state(found->axes);
+	return kvi_axes_of_state(found->axes);
 }
 
 /* States behind keys and values: the first track is one of tokens where there are any. */
@@ -143,7 +170,7 @@ static const char *guess_axes(const struct name_found *found, size_t n, const st
 	size_t htc = 0, thc = 0;
 	for (size_t i = 0; i < n; i++) {
 		const struct kvi_named *x = found[i].named;
-		if (found[i].axes || x->n_axes < 3)
+		if (found[i].axes[0] || x->n_axes < 3)
 			continue;
 		uint64_t a = x->shape[x->n_axes - 3], b = x->shape[x->n_axes - 2];
 		htc += ids ? b == n_ids : a <= 128 || a <= b;
@@ -156,7 +183,7 @@ static bool axes_of(const struct name_found *found, const char *guess, struct kv
 {
 	const struct kvi_named *x = found->named;
 	char letters[8];
-	if (found->axes)
+	if (found->axes[0])
 		return kvi_axes_take(x, found->axes, axes);
 	snprintf(letters, sizeof letters, "%s%s", x->n_axes == 4 ? "b" : "",
 	         x->n_axes == 2 ? "tc" : guess);
@@ -317,6 +344,44 @@ static kvarc_ret add_rows(const struct names *names, const struct name_found *fo
 	return KVARC_OK;
 }
 
+/* A tensor of a stack; its axes are those of found behind the letters that count. */
+static struct name_found one_of(const struct name_found *found, uint64_t stacked, uint64_t i,
+                                struct kvi_named *named)
+{
+	const size_t skip = kvi_axes_stacked(found->axes);
+	struct name_found one = *found;
+	*named = *found->named;
+	named->n_axes = (uint8_t)(named->n_axes - skip);
+	memmove(named->shape, named->shape + skip, named->n_axes * sizeof *named->shape);
+	named->bytes /= stacked;
+	named->offset += i * named->bytes;
+	one.named = named;
+	snprintf(one.axes, sizeof one.axes, "%s", found->axes + skip);
+	const uint64_t layers = skip == 2 ? stacked / 2 : stacked;
+	const bool pairs_outside = found->axes[0] == '2';
+	one.layer += (uint32_t)(skip < 2 ? i : pairs_outside ? i % layers : i / 2);
+	if (skip == 2)
+		one.value = pairs_outside ? i >= layers : i % 2;
+	return one;
+}
+
+/* The tensors of a stack of layers, or one alone. */
+static kvarc_ret add_stacked(const struct names *names, const struct name_found *found,
+                             const struct kvi_axes *axes)
+{
+	kvarc_ret ret = KVARC_OK;
+	if (!kvi_axes_stacked(found->axes))
+		return add_rows(names, found, axes);
+	for (uint64_t i = 0; i < axes->stacked && !ret; i++) {
+		struct kvi_named named;
+		const struct name_found one = one_of(found, axes->stacked, i, &named);
+		if (one.layer > KVI_IMPORT_LAYER_MAX)
+			break;
+		ret = add_rows(names, &one, axes);
+	}
+	return ret;
+}
+
 static void describe(kvarc_import *im, const struct name_found *found, const struct kvi_axes *axes)
 {
 	if (!axes->is_state)
@@ -340,7 +405,7 @@ static kvarc_ret add_all(struct names *names, struct name_found *name_found, siz
 			continue;
 		}
 		const size_t had = im->n_tensors;
-		kvarc_ret ret = add_rows(names, &name_found[i], &a);
+		kvarc_ret ret = add_stacked(names, &name_found[i], &a);
 		if (ret)
 			return ret;
 		describe(im, &name_found[i], &a);

@@ -39,30 +39,19 @@ static size_t parsed(const char *text)
 
 static void texts(void **unused)
 {
-	static const char *const bad[] = { "{layer",
-		                           "a}",
-		                           "{a}",
-		                           "{|b}",
-		                           "{a|}",
-		                           "{a{b|c}}",
-		                           "a htd",
-		                           "a hc",
-		                           "a cht",
-		                           "a hbtc",
-		                           "a 2tp",
-		                           "a ttc",
-		                           "a t11111111c",
-		                           "a if",
-		                           "a if x",
-		                           "a if =x",
-		                           "a if ?=x",
-		                           "a htc x=y",
-		                           "a htc if x=y more",
-		                           "good\nbad ?" };
+	static const char *const bad[] = {
+		"{layer",     "a}",      "{a}",          "{|b}",      "{a|}",
+		"{a{b|c}}",   "a htd",   "a hc",         "a cht",     "a hbtc",
+		"a 2tp",      "a ttc",   "a t11111111c", "a hltc",    "a lltc",
+		"a l2thp",    "a l2t2c", "a l2",         "a lb1htmc", "a if",
+		"a if x",     "a if =x", "a if ?=x",     "a htc x=y", "a htc if x=y more",
+		"good\nbad ?"
+	};
 	(void)unused;
 	assert_int_equal(parsed(NULL), 0);
 	assert_int_equal(parsed(""), 0);
 	assert_int_equal(parsed(" # nothing\n\n\t\r\n"), 0);
+	assert_int_equal(parsed("a lhtc\nb lbhtc\nc l2htc\nd 2lbthc\ne ltm\nf lthp"), 6);
 	assert_int_equal(parsed("a.{layer}.{k|v}\r\nb 2thc\nc - if x.{layer}[{number}]?=y|z\n"), 3);
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
 		assert_int_equal(parsed(bad[i]), SIZE_MAX);
@@ -272,13 +261,15 @@ static void axes_of_parts(void **unused)
 		uint64_t shape[5];
 		struct kvi_axes want;
 	} cases[] = {
-		{ "thp", 3, { 5, 2, 16 }, { 1, 2, 5, 2, 8, 32, 16, 8, 0, 0, 0, 0, 0 } },
-		{ "2tc", 3, { 2, 5, 16 }, { 1, 2, 5, 1, 16, 16, 16, 80, 0, 1, 0, 0, 0 } },
-		{ "b2htc", 5, { 3, 2, 2, 5, 8 }, { 3, 2, 5, 2, 8, 8, 40, 80, 1, 1, 0, 0, 0 } },
-		{ "t2hc", 4, { 5, 2, 2, 8 }, { 1, 2, 5, 2, 8, 32, 8, 16, 0, 0, 0, 0, 0 } },
-		{ "h2tc", 4, { 2, 2, 5, 8 }, { 1, 2, 5, 2, 8, 8, 80, 40, 1, 0, 0, 0, 0 } },
-		{ "tm", 2, { 5, 72 }, { 1, 1, 5, 1, 72, 72, 72, 0, 0, 0, 1, 0, 0 } },
-		{ "1thc", 4, { 1, 5, 2, 8 }, { 1, 1, 5, 2, 8, 16, 8, 0, 0, 0, 0, 0, 0 } },
+		{ "thp", 3, { 5, 2, 16 }, { 1, 2, 5, 2, 8, 32, 16, 8, 1, 0, 0, 0, 0, 0 } },
+		{ "2tc", 3, { 2, 5, 16 }, { 1, 2, 5, 1, 16, 16, 16, 80, 1, 0, 1, 0, 0, 0 } },
+		{ "b2htc", 5, { 3, 2, 2, 5, 8 }, { 3, 2, 5, 2, 8, 8, 40, 80, 1, 1, 1, 0, 0, 0 } },
+		{ "t2hc", 4, { 5, 2, 2, 8 }, { 1, 2, 5, 2, 8, 32, 8, 16, 1, 0, 0, 0, 0, 0 } },
+		{ "h2tc", 4, { 2, 2, 5, 8 }, { 1, 2, 5, 2, 8, 8, 80, 40, 1, 1, 0, 0, 0, 0 } },
+		{ "tm", 2, { 5, 72 }, { 1, 1, 5, 1, 72, 72, 72, 0, 1, 0, 0, 1, 0, 0 } },
+		{ "lhtc", 4, { 9, 2, 5, 8 }, { 1, 1, 5, 2, 8, 8, 40, 0, 9, 1, 0, 0, 0, 0 } },
+		{ "2ltc", 4, { 2, 9, 5, 8 }, { 1, 1, 5, 1, 8, 8, 8, 0, 18, 0, 0, 0, 0, 0 } },
+		{ "1thc", 4, { 1, 5, 2, 8 }, { 1, 1, 5, 2, 8, 16, 8, 0, 1, 0, 0, 0, 0, 0 } },
 	};
 	(void)unused;
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -295,6 +286,7 @@ static void axes_of_parts(void **unused)
 		assert_int_equal(a.token_stride, w->token_stride);
 		assert_int_equal(a.head_stride, w->head_stride);
 		assert_int_equal(a.part_stride, w->part_stride);
+		assert_int_equal(a.stacked, w->stacked);
 		assert_int_equal(a.heads_first, w->heads_first);
 		assert_int_equal(a.parts_apart, w->parts_apart);
 		assert_int_equal(a.is_latent, w->is_latent);

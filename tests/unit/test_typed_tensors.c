@@ -192,6 +192,9 @@ static void suggested_rule(void **unused)
 		{ "kv.7.value", "kv.{layer}.{key|value} tc", 2, 9 },
 		{ "monkey.value", "monkey.{key|value} tc", 2, 9 },
 		{ "weight", NULL, 2, 9 },
+		{ "weight", NULL, 5, 9 },
+		{ "keys", "{keys|values} lbhtc", 5, 9 },
+		{ "all", "all 2lhtc", 5, 2 },
 		{ "a.{7}.k", NULL, 2, 9 },
 		{ "layer 7 k", NULL, 2, 9 },
 		{ "7.k", NULL, 1, 9 },
@@ -200,7 +203,7 @@ static void suggested_rule(void **unused)
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		const struct kvi_named x = { .name = cases[i].name,
 			                     .n_axes = cases[i].n_axes,
-			                     .shape = { cases[i].first, 3, 96, 64 } };
+			                     .shape = { cases[i].first, 3, 96, 64, 8 } };
 		char rule[KVI_RULE_SUGGESTED];
 		const bool any = kvi_rule_suggest(rule, &x);
 		assert_int_equal(any, cases[i].rule != NULL);
@@ -223,6 +226,46 @@ static void suggested_rule(void **unused)
 	assert_int_equal(kvarc_import_geometry(im)->tensors[0].kind, KVARC_KEY);
 	assert_int_equal(kvarc_import_tokens(im, 0), 100);
 	kvarc_import_close(&im);
+	blob_free(&b);
+}
+
+/* Tensors with an axis of layers are as many tensors as that has, with elements of their own. */
+static void layers(void **unused)
+{
+	static const struct {
+		const char *rule;
+		unsigned stride_layer, stride_value; /* in tensors of 3 x 96 x 64 */
+	} cases[] = { { "dump/3/att l2htc", 2, 1 }, { "dump/3/att 2lhtc", 1, 2 } };
+	const size_t one = 3 * 96 * 64, channels = 64;
+	(void)unused;
+	needs_all_parts();
+	struct blob b = make("BF16", "2, 2, 3, 96, 64", 4 * one, by_head_of_96);
+	const uint8_t *elements = b.p + b.n - 4 * one * 2;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		kvarc_import *im = open_file(&b, 0, cases[i].rule);
+		const kvarc_geometry *g = kvarc_import_geometry(im);
+		assert_int_equal(g->n_tensors, 4);
+		assert_int_equal(g->n_tracks, 1);
+		assert_int_equal(kvarc_import_tokens(im, 0), 96);
+		for (uint32_t t = 0; t < 4; t++) {
+			uint8_t got[64 * 2];
+			const size_t at = (g->tensors[t].layer * cases[i].stride_layer +
+			                   g->tensors[t].kind * cases[i].stride_value) *
+			                          one +
+			                  (2 * 96 + 5) * channels;
+			assert_true(g->tensors[t].kind <= KVARC_VALUE && g->tensors[t].layer < 2);
+			assert_int_equal(g->tensors[t].heads, 3);
+			assert_int_equal(kvarc_import_fetch(im, t, 2, 1, 5, 1, got), 0);
+			assert_memory_equal(got, elements + at * 2, sizeof got);
+		}
+		kvarc_import_close(&im);
+	}
+	/* pages are no layers: fewer tokens than heads, or more of them than a model has */
+	const struct kvi_named pages = { .n_axes = 5, .shape = { 200, 2, 3, 16, 64 } };
+	struct kvi_axes axes;
+	assert_true(kvi_axes_take(&pages, "l2htc", &axes));
+	assert_int_equal(axes.stacked, 400);
+	assert_false(kvi_axes_take(&pages, "2lhtc", &axes));
 	blob_free(&b);
 }
 
@@ -273,9 +316,9 @@ static void no_memory(void **unused)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(ways),      cmocka_unit_test(bytes_are_smaller),
-		cmocka_unit_test(caches),    cmocka_unit_test(suggested_rule),
-		cmocka_unit_test(no_memory),
+		cmocka_unit_test(ways),   cmocka_unit_test(bytes_are_smaller),
+		cmocka_unit_test(caches), cmocka_unit_test(suggested_rule),
+		cmocka_unit_test(layers), cmocka_unit_test(no_memory),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
