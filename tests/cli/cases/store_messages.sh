@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
 # What sessions and stores say: nothing is new, nothing is there, what is refused, and why.
+needs SQLITE3
 short() {
 	sed -E "s|$PWD|HERE|g; s/[0-9.]+ [kM]?B/BYTES/g; s/[0-9a-f]{32}/ARCHIVE/g" >&2
 }
