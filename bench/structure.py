@@ -24,7 +24,7 @@ TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PRODUCT = 'src', 'predictors', 'include', 'gpu', 'python'
 TESTS = 'tests', 'fuzz', 'spec/vectors'
 LETTERS_ALLOWED = 'inrw'
-LIMITS = {'shared': 1183, 'inside': 686, 'circles': 0, 'letters': 7}
+LIMITS = {'shared': 1175, 'inside': 681, 'circles': 0, 'letters': 7}
 # A list of parameters in a definition: a name in the first column or behind its type, then "{".
 DEFINITION = re.compile(r'^[a-zA-Z_][\w *]*?\b(\w+)\(([^(){};]*(?:\([^()]*\)[^(){};]*)*)\)\s*\{', re.M)
 

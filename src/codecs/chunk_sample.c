@@ -25,12 +25,6 @@ unsigned kvi_sample_entropy(const struct kvi_coder *coder, const uint8_t *p, siz
 	return (unsigned)(bits / taken);
 }
 
-size_t kvi_zstd_never_wins(const struct kvi_chunk *chunk)
-{
-	const size_t n = kvi_chunk_bytes(chunk);
-	return kvi_float_format(chunk->dtype) ? n - n / 16 : 0;
-}
-
 /* Tried where the other codecs win little, and on bytes when a sample of them packs well. */
 bool kvi_zstd_may_win(struct kvi_coder *coder, const struct kvi_chunk *chunk, const uint8_t *raw,
                       size_t bytes)

@@ -192,7 +192,10 @@ int kvi_lossy_token_rate(const kvarc_lossy *tier, unsigned kind, int more);
 KVI_SHARED int kvi_lossy_rate_at(const kvarc_lossy *tier, uint64_t token, uint64_t end);
 /* Number of times that the elements of a lossy payload were coded by a lossy codec; 0: bytes is
  * 0. */
-unsigned kvi_lossy_generation(const uint8_t *payload, size_t bytes);
+static inline unsigned kvi_lossy_generation(const uint8_t *payload, size_t bytes)
+{
+	return bytes ? payload[0] : 0;
+}
 
 /* A chunk to be decoded. */
 struct kvi_decode_request {

@@ -124,7 +124,11 @@ unsigned kvi_sample_entropy(const struct kvi_coder *coder, const uint8_t *p, siz
 bool kvi_zstd_may_win(struct kvi_coder *coder, const struct kvi_chunk *chunk, const uint8_t *raw,
                       size_t bytes);
 /* The most bytes of other codecs for which kvi_zstd_may_win is false, whatever the elements are. */
-size_t kvi_zstd_never_wins(const struct kvi_chunk *chunk);
+static inline size_t kvi_zstd_never_wins(const struct kvi_chunk *chunk)
+{
+	const size_t n = kvi_chunk_bytes(chunk);
+	return kvi_float_format(chunk->dtype) ? n - n / 16 : 0;
+}
 
 /* Whether a chunk keeps the limits of spec 4.2 and 7. */
 bool kvi_chunk_valid(const struct kvi_chunk *chunk);

@@ -32,13 +32,6 @@ bool kvi_aligned_get(struct kvi_in *in, const uint8_t *from)
 	return zeros;
 }
 
-uint8_t *kvi_aligned_put(uint8_t *to, const uint8_t *from)
-{
-	while ((size_t)(to - from) % KVI_CODES_ALIGN)
-		*to++ = 0;
-	return to;
-}
-
 bool kvi_checks_get(struct kvi_streams_in *streams_in, const struct kvi_streams *streams,
                     size_t section_bytes, struct kvi_in *in)
 {

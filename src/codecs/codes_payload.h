@@ -19,7 +19,12 @@ const uint8_t *kvi_code_plane_get(struct kvi_in *in, size_t n, unsigned bits);
  * not there, or not zero. */
 bool kvi_aligned_get(struct kvi_in *in, const uint8_t *from);
 /* Writes these zeros; returns their end. */
-uint8_t *kvi_aligned_put(uint8_t *to, const uint8_t *from);
+static inline uint8_t *kvi_aligned_put(uint8_t *to, const uint8_t *from)
+{
+	while ((size_t)(to - from) % KVI_CODES_ALIGN)
+		*to++ = 0;
+	return to;
+}
 
 /* Reads the zeros behind the section and the checks of two streams or more (kvi_codec.get_table).
  */

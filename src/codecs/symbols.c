@@ -118,12 +118,6 @@ void kvi_byte_symbols(const struct kvi_freqs *freqs, const uint8_t *table, size_
 		}
 }
 
-void kvi_symbol_bytes(const uint16_t *sym, const uint8_t *esc, size_t n, uint8_t *bytes)
-{
-	for (size_t i = 0; i < n; i++)
-		bytes[i] = (uint8_t)(sym[i] == KVI_BYTE_ESCAPE ? esc[i] : sym[i]);
-}
-
 kvarc_ret kvi_byte_stream_put(struct kvi_coder *coder, const struct kvi_lanes *lanes,
                               const struct kvi_freqs *freqs, const uint8_t *table,
                               const uint8_t *from, struct kvi_payload *out)

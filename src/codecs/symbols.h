@@ -58,7 +58,12 @@ enum { KVI_BYTE_STRIDE = 512, KVI_BYTE_ESCAPE = KVI_BYTE_SYMBOLS - 1 };
 void kvi_byte_symbols(const struct kvi_freqs *freqs, const uint8_t *table, size_t channels,
                       const uint8_t *bytes, size_t n, uint16_t *sym);
 /* The inverse of kvi_byte_symbols; esc: the byte of each escaped symbol. */
-void kvi_symbol_bytes(const uint16_t *sym, const uint8_t *esc, size_t n, uint8_t *bytes);
+static inline void kvi_symbol_bytes(const uint16_t *sym, const uint8_t *esc, size_t n,
+                                    uint8_t *bytes)
+{
+	for (size_t i = 0; i < n; i++)
+		bytes[i] = (uint8_t)(sym[i] == KVI_BYTE_ESCAPE ? esc[i] : sym[i]);
+}
 
 /* Most words that a byte takes in a stream of bytes. */
 enum { KVI_BYTE_WORDS = 2 };

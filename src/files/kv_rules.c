@@ -23,18 +23,6 @@ static size_t index_of(const char *letters, size_t n, char letter)
 	return p ? (size_t)(p - letters) : n;
 }
 
-bool kvi_axes_of_state(const char *letters)
-{
-	return !strcmp(letters, "s");
-}
-
-size_t kvi_axes_stacked(const char *letters)
-{
-	if (letters[0] == 'l')
-		return letters[1] == '2' ? 2 : 1;
-	return letters[0] == '2' && letters[1] == 'l' ? 2 : 0;
-}
-
 bool kvi_axes_known(const char *letters)
 {
 	size_t n = strlen(letters);

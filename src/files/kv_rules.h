@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "kvarc.h"
 #include "util/alloc.h"
@@ -135,9 +136,17 @@ struct kvi_axes {
  */
 bool kvi_axes_known(const char *letters);
 /* The number of leading letters that count tensors: l, l2, 2l, or none. */
-size_t kvi_axes_stacked(const char *letters);
+static inline size_t kvi_axes_stacked(const char *letters)
+{
+	if (letters[0] == 'l')
+		return letters[1] == '2' ? 2 : 1;
+	return letters[0] == '2' && letters[1] == 'l' ? 2 : 0;
+}
 /* Whether known letters are those of a state. */
-bool kvi_axes_of_state(const char *letters);
+static inline bool kvi_axes_of_state(const char *letters)
+{
+	return !strcmp(letters, "s");
+}
 /* Reads a shape by known letters. False: the shape does not fit, or is empty or too large. */
 bool kvi_axes_take(const struct kvi_named *named, const char *letters, struct kvi_axes *axes);
 

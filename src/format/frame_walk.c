@@ -92,12 +92,6 @@ static bool same(const struct kvi_walk_entries *a, const struct kvi_walk_entries
 	return a->n == b->n && a->lo == b->lo && a->hi == b->hi;
 }
 
-const struct kvi_walk_index *kvi_walk_last_index(const struct kvi_walk *w)
-{
-	const struct kvi_list *l = &w->listing.passed;
-	return l->n ? KVI_LIST(struct kvi_walk_index, *l, l->n - 1) : NULL;
-}
-
 static kvarc_ret on_params(struct kvi_walk_frame *current, const kvarc_geometry *geometry,
                            kvarc_error *error)
 {

@@ -125,7 +125,11 @@ kvarc_ret kvi_walk_first(struct kvi_walk *w, kvarc_error *error);
 kvarc_ret kvi_walk_next(struct kvi_walk *w, kvarc_error *error);
 
 /* The last INDEX that has passed; NULL: none. */
-const struct kvi_walk_index *kvi_walk_last_index(const struct kvi_walk *w);
+static inline const struct kvi_walk_index *kvi_walk_last_index(const struct kvi_walk *w)
+{
+	const struct kvi_list *l = &w->listing.passed;
+	return l->n ? KVI_LIST(struct kvi_walk_index, *l, l->n - 1) : NULL;
+}
 /* DATA with a text for a file that ends here without COMMIT or FOOTER; OK when
  * it ends well. */
 kvarc_ret kvi_walk_end(const struct kvi_walk *w, kvarc_error *error);

@@ -182,8 +182,3 @@ bool kvi_profile_part_parse(struct kvi_profile_part *part, const uint8_t *conten
 	part->bytes = kvi_in_remaining(&in);
 	return !in.bad && part->bytes > 0;
 }
-
-void kvi_profile_part_put_head(struct kvi_out *out, uint64_t offset)
-{
-	kvi_put_varint(out, offset);
-}

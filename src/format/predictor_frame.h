@@ -54,6 +54,9 @@ struct kvi_profile_part {
 /* Parses the content of a PROFILE frame; data points into it. False: not valid. */
 bool kvi_profile_part_parse(struct kvi_profile_part *part, const uint8_t *content, size_t bytes);
 /* Appends the head of a PROFILE content; the bytes follow. */
-void kvi_profile_part_put_head(struct kvi_out *out, uint64_t offset);
+static inline void kvi_profile_part_put_head(struct kvi_out *out, uint64_t offset)
+{
+	kvi_put_varint(out, offset);
+}
 
 #endif

@@ -5,11 +5,6 @@
 #include "payload_parts.h"
 #include "util/fpmode.h"
 
-unsigned kvi_lossy_generation(const uint8_t *payload, size_t bytes)
-{
-	return bytes ? payload[0] : 0;
-}
-
 /* Decodes the body of a rate class; its elements go to the rows of raw of the class's tokens. */
 static kvarc_ret decode_class(struct kvi_coder *coder, const struct kvi_codec *codec,
                               const struct kvi_decode_request *request,
