@@ -232,8 +232,13 @@ static void bring_back(struct slot_access *access)
 	              : kvarc_server_erase(access->server, slot);
 	if (ret != KVARC_OK) {
 		show_error(access, ret);
-		msg_warning(access->server_shown, "slot %u does not hold what it held before",
-		            slot);
+		if (access->guest_tokens) {
+			signals_forget(access->guest.name);
+			msg_warning(access->server_shown,
+			            "slot %u does not hold what it held before; that stays in %s, "
+			            "from which the server can restore it",
+			            slot, access->guest.path);
+		}
 	}
 	settle(access);
 }
@@ -311,10 +316,9 @@ static const char *give_identity(void *opaque, const char *key)
 
 /* Ids of the tokens at positions 0 .. most - 1 of the file, up to one that it lacks, or whose id
  * stands for something else. *n: how many. */
-static bool first_ids(struct slot_access *access, int32_t *ids, size_t most, size_t *n)
+static bool first_ids(const kvarc_import *im, int32_t *ids, size_t most, size_t *n)
 {
 	enum { SOME = 1024 };
-	const kvarc_import *im = access->file.im;
 	const uint64_t tokens = kvarc_import_tokens(im, 0);
 	int32_t id[SOME], position[SOME];
 
@@ -343,7 +347,7 @@ static bool compare_rows(struct slot_access *access, kvarc_canary_verdict *verdi
 	int32_t ids[MANY];
 	kvarc_canary_rows rows[2];
 	size_t n, n_rows = 0;
-	bool good = first_ids(access, ids, MANY, &n);
+	bool good = first_ids(access->file.im, ids, MANY, &n);
 	kvarc_ret ret;
 
 	if (n >= ROWS && good) {
@@ -407,12 +411,12 @@ static bool look_at_server(struct slot_access *access, kvarc_canary_verdict *ver
 	return compute(access, &access->computed, &first, 1);
 }
 
-/* Refuses what does not belong, and with --exact what is not known to belong. */
-static void judge(const struct options *options, struct slot_verdict *verdict)
+/* Refuses what does not belong; exact: also what is not known to belong. */
+static void judge(bool exact, struct slot_verdict *verdict)
 {
 	const kvarc_canary_verdict *c = &verdict->canary;
 	const bool refused = c->answer == KVARC_BELONGS_NOT ||
-	                     (options->server.exact && c->answer != KVARC_BELONGS_EXACT);
+	                     (exact && c->answer != KVARC_BELONGS_EXACT);
 
 	if (!*verdict->fits.refuse && refused)
 		snprintf(verdict->fits.refuse, sizeof(verdict->fits.refuse), "%s",
@@ -451,7 +455,7 @@ static bool compare(struct slot_access *access, struct store_access *handle, con
 	                         probe, give_identity, access, &verdict->fits);
 	if (ret != KVARC_OK)
 		show_error(access, ret);
-	judge(access->o, verdict);
+	judge(access->o->server.exact, verdict);
 	return ret == KVARC_OK;
 }
 

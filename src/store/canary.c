@@ -586,6 +586,7 @@ static kvarc_ret measure(const kvarc_import *file, const kvarc_canary_rows *comp
 	double *shares[2] = { calloc(g->n_tensors + 1, sizeof(double)),
 		              calloc(g->n_tensors + 1, sizeof(double)) };
 	size_t n[2] = { 0, 0 };
+	uint32_t track = UINT32_MAX; /* whose positions are known */
 	kvarc_ret ret = shares[0] && shares[1] ? KVARC_OK : KVARC_MEM;
 	*d = (struct distances){
 		.head = UINT32_MAX, .equal = true, .measured = true, .layer = UINT32_MAX
@@ -596,9 +597,12 @@ static kvarc_ret measure(const kvarc_import *file, const kvarc_canary_rows *comp
 		struct tensor_apart apart;
 		if (side == NEITHER)
 			continue;
-		ret = find_positions(file, t->track, x.rows, x.in_file);
-		if (!ret)
-			ret = find_positions(x.computed, t->track, x.rows, x.in_computed);
+		if (t->track != track) {
+			track = t->track;
+			ret = find_positions(file, track, x.rows, x.in_file);
+			if (!ret)
+				ret = find_positions(x.computed, track, x.rows, x.in_computed);
+		}
 		x.tensor = i;
 		if (!ret)
 			ret = compare_tensor(&x, row, d, &apart);
@@ -638,9 +642,17 @@ static bool beyond(const double *share_of, const double *most)
 	return share_of[0] > most[0] || share_of[1] > most[1];
 }
 
-/* Layer 0 has the arithmetic of no attention before it: it is equal, or one half of it is. */
-static void judge_exactly(const struct distances *most, const struct distances *nearest,
-                          kvarc_canary_verdict *verdict)
+static void judge_near(const struct distances *nearest, kvarc_canary_verdict *verdict)
+{
+	say(verdict, KVARC_BELONGS_NEAR,
+	    "its first %u tokens come out within %.2g and %.2g %% (keys, values) in all layers, as "
+	    "with another kernel or machine; a change below that would not show",
+	    nearest->rows, 100 * nearest->largest[0], 100 * nearest->largest[1]);
+}
+
+/* The first layer is equal, which no other arithmetic makes it: position 0 must be, too. */
+static void judge_first(const struct distances *most, const struct distances *nearest,
+                        kvarc_canary_verdict *verdict)
 {
 	const double first = fmax(most->first[0], most->first[1]);
 	if (most->first[1] >= another_token)
@@ -656,22 +668,15 @@ static void judge_exactly(const struct distances *most, const struct distances *
 		    "the cache was pieced together: only the first layer and position 0 could be "
 		    "compared, and fit");
 	else
-		say(verdict, KVARC_BELONGS_NEAR,
-		    "its first %u tokens come out within %.2g and %.2g %% (keys, values) in all "
-		    "layers, as with another kernel or machine; a change below that would not show",
-		    nearest->rows, 100 * nearest->largest[0], 100 * nearest->largest[1]);
+		judge_near(nearest, verdict);
 }
 
+/* Both halves of the first layer differ: other arithmetic, or much else. */
 static void judge_by_size(const struct distances *most, const struct distances *nearest,
                           kvarc_canary_verdict *verdict)
 {
 	const bool first_equal = most->first[0] == 0 && most->first[1] == 0;
-	if (!most->measured)
-		say(verdict, KVARC_BELONGS_NEAR,
-		    "its first %u tokens come out otherwise, by what cannot be said of quantised "
-		    "caches",
-		    nearest->rows);
-	else if (beyond(most->lowest, lowest_most) || beyond(most->first, first_most))
+	if (beyond(most->lowest, lowest_most) || beyond(most->first, first_most))
 		say(verdict, KVARC_BELONGS_NOT,
 		    "its first %u tokens come out otherwise, by %.2g and %.2g %% of keys and "
 		    "values of the first layer, %.2g and %.2g %% of position 0: other weights",
@@ -683,7 +688,31 @@ static void judge_by_size(const struct distances *most, const struct distances *
 		    "its first %u tokens come out otherwise, by %.2g and %.2g %% (keys, values)",
 		    nearest->rows, 100 * nearest->middle[0], 100 * nearest->middle[1]);
 	else
-		judge_exactly(most, nearest, verdict);
+		judge_near(nearest, verdict);
+}
+
+/* Quantised caches: how far they are apart is not known. Keys that were shifted differ, too. */
+static void judge_bits(const struct distances *most, kvarc_canary_verdict *verdict)
+{
+	const bool keys = most->lowest[0] == 0, values = most->lowest[1] == 0;
+	const bool first = most->first[0] == 0 && most->first[1] == 0;
+	if (keys && !values)
+		say(verdict, KVARC_BELONGS_NOT,
+		    "of its first %u tokens the values of the first layer come out otherwise, the "
+		    "keys do not: other weights, or an adapter",
+		    verdict->tokens);
+	else if (keys && !first)
+		say(verdict, KVARC_BELONGS_NOT,
+		    "the token at position 0 comes out otherwise from layer %u on: other weights, "
+		    "or an adapter",
+		    most->layer);
+	else
+		say(verdict, KVARC_BELONGS_NEAR,
+		    "its first %u tokens come out otherwise, by how much cannot be said of "
+		    "quantised caches%s",
+		    verdict->tokens,
+		    values && !keys ? ": the cache was shifted, or it is of another RoPE setting"
+		                    : "");
 }
 
 /* most: the largest distances of all ways; nearest: the way whose values are nearest. */
@@ -691,7 +720,9 @@ static void judge(const struct distances *most, const struct distances *nearest,
                   kvarc_canary_verdict *verdict)
 {
 	const double *lowest = most->lowest;
-	if (lowest[1] == 0 && lowest[0] > rounded)
+	if (!most->measured)
+		judge_bits(most, verdict);
+	else if (lowest[1] == 0 && lowest[0] > rounded)
 		say(verdict, KVARC_BELONGS_NOT,
 		    "of its first %u tokens the keys of the first layer come out otherwise (by "
 		    "%.2g %%), the values do not: another RoPE setting, or other weights",
@@ -702,7 +733,7 @@ static void judge(const struct distances *most, const struct distances *nearest,
 		    "%.2g %%), the keys do not: other weights, or an adapter",
 		    nearest->rows, 100 * lowest[1]);
 	else if (lowest[1] == 0)
-		judge_exactly(most, nearest, verdict);
+		judge_first(most, nearest, verdict);
 	else
 		judge_by_size(most, nearest, verdict);
 }

@@ -7,14 +7,17 @@ session.py MODEL.gguf FOLDER TYPE STREAMS ACTION
 TYPE is the cache type, STREAMS the number of parallel sequences. The store is FOLDER/store, the
 command $KVARC. Actions: "save NAME" reads a prompt into slot 0 and saves it as NAME; "life" does
 that, forgets the slot, restores it by NAME and continues: the tokens must be those of the life
-that never stopped, from the cache. Then NAME of another server in $OTHERS are refused, and the
+that never stopped, from the cache. What a slot held stays in its folder when it cannot be brought
+back. Then NAME of another server in $OTHERS are refused, and the
 server still works. Prints "ok" or what is wrong; listens on loopback only.
 """
+import http.server
 import json
 import os
 import subprocess
 import sys
 import threading
+import urllib.error
 import urllib.request
 
 from engine import PROMPT, QUESTION
@@ -39,6 +42,35 @@ def start(model, folder, kind, streams):
     p.cache_type_k = p.cache_type_v = getattr(x.ggml_type, 'GGML_TYPE_' + kind.upper())
     p.flash_attn_type = x.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_ENABLED
     return x.Server(p)
+
+
+def without_restores(url):
+    """The URL of a server that passes all requests on to another one, but refuses to restore."""
+    class Between(http.server.BaseHTTPRequestHandler):
+        def answer(self):
+            n = int(self.headers.get('Content-Length') or 0)
+            body, status = self.rfile.read(n) if n else None, 200
+            if 'action=restore' in self.path:
+                status, said = 500, b'{"error": {"message": "made to fail"}}'
+            else:
+                try:
+                    request = urllib.request.Request(url + self.path, body,
+                                                     {'Content-Type': 'application/json'})
+                    said = urllib.request.urlopen(request, timeout=120).read()
+                except urllib.error.HTTPError as e:
+                    status, said = e.code, e.read()
+            self.send_response(status)
+            self.send_header('Content-Length', str(len(said)))
+            self.end_headers()
+            self.wfile.write(said)
+
+        do_GET = do_POST = answer
+
+        def log_message(self, *_):
+            pass
+    between = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Between)
+    threading.Thread(target=between.serve_forever, daemon=True).start()
+    return 'http://127.0.0.1:%d' % between.server_port
 
 
 def main(model, folder, kind, streams, action, name):
@@ -90,6 +122,20 @@ def main(model, folder, kind, streams, action, name):
         text = kvarc('check', other, status=1) + kvarc('load', other, status=1)
         if 'not restored' not in text:
             fail('%s is refused otherwise: %s' % (other, text))
+    post('/slots/0?action=save', {'filename': 'held'})
+    run = subprocess.run(
+        [os.environ['KVARC'], 'session', 'check', name, '--store', os.path.join(folder, 'store'),
+         '--server', without_restores(url), '--slot-folder', slots],
+        capture_output=True, text=True, check=False)
+    kept = [f for f in os.listdir(slots) if f != 'held']
+    if len(kept) != 1 or kept[0] not in run.stderr or run.returncode == 0:
+        fail('what the slot held is not kept: %s, exit %d, %s' % (kept, run.returncode, run.stderr))
+    with open(os.path.join(slots, kept[0]), 'rb') as a, \
+            open(os.path.join(slots, 'held'), 'rb') as b:
+        if a.read() != b.read():
+            fail('what the slot held is kept otherwise')
+    for f in ('held', kept[0]):
+        os.unlink(os.path.join(slots, f))
     post('/slots/0?action=erase', {})
     kvarc('check', name + '@1')
     kvarc('load', name + '@1')

@@ -10,7 +10,9 @@
 #include <string.h>
 
 #include "kvarc/canary.h"
+#include "import_files.h"
 #include "store_util.h"
+#include "util/bytes.h"
 
 enum { FILE_TOKENS = 100, MANY = 80, FEW = 32, ROWS = 64, KEYS = 0, VALUES = 1 };
 
@@ -65,17 +67,17 @@ static uint8_t *row_of(struct slot_made *slot, uint32_t layer, int side, uint64_
 	return at;
 }
 
-/* Changes the elements of tokens a .. b - 1 by their last bit, or by a factor of 2. */
+/* How the elements of a row are changed: by their last bit, 0.2 to 0.4 %, a factor of 2. */
+enum change_by { A_BIT = 1, SOME = 1 << 2, MUCH = 1 << 10 };
+
+/* Changes the elements of tokens a .. b - 1. */
 static void change(struct slot_made *slot, uint32_t layer, int side, uint64_t a, uint64_t b,
-                   bool much)
+                   enum change_by step)
 {
 	for (uint64_t t = a; t < b; t++) {
 		uint8_t *row = row_of(slot, layer, side, t);
 		for (size_t i = 0; i < SLOT_ROW; i += 2)
-			if (much)
-				row[i + 1] ^= 4; /* the lowest bit of the exponent */
-			else
-				row[i] ^= 1;
+			kvi_store16(row + i, (uint16_t)(kvi_load16(row + i) ^ step));
 	}
 }
 
@@ -94,10 +96,10 @@ static kvarc_canary_verdict compare(struct canary_world *w)
 }
 
 static void change_both(struct canary_world *w, uint32_t layer, int side, uint64_t a, uint64_t b,
-                        bool much)
+                        enum change_by step)
 {
-	change(&w->many, layer, side, a, b, much);
-	change(&w->few, layer, side, a, b < FEW ? b : FEW, much);
+	change(&w->many, layer, side, a, b, step);
+	change(&w->few, layer, side, a, b < FEW ? b : FEW, step);
 }
 
 static void test_rows(void **state)
@@ -110,14 +112,14 @@ static void test_rows(void **state)
 	assert_int_equal(v.answer, KVARC_BELONGS_EXACT);
 	assert_int_equal(v.tokens, ROWS);
 	/* One way is enough. */
-	change(&w.many, 1, KEYS, 0, MANY, true);
+	change(&w.many, 1, KEYS, 0, MANY, MUCH);
 	assert_int_equal(compare(&w).answer, KVARC_BELONGS_EXACT);
 	canary_end(&w);
 
 	/* The keys of the first layer: RoPE; its values: an adapter. */
 	for (int side = KEYS; side <= VALUES; side++) {
 		canary_begin(&w);
-		change_both(&w, 0, side, 1, MANY, true);
+		change_both(&w, 0, side, 1, MANY, MUCH);
 		v = compare(&w);
 		assert_int_equal(v.answer, KVARC_BELONGS_NOT);
 		assert_non_null(strstr(v.text, side == KEYS ? "RoPE" : "adapter"));
@@ -125,37 +127,81 @@ static void test_rows(void **state)
 	}
 	/* Position 0 of a later layer: weights. */
 	canary_begin(&w);
-	change_both(&w, 2, VALUES, 0, 1, true);
+	change_both(&w, 2, VALUES, 0, 1, MUCH);
 	v = compare(&w);
 	assert_int_equal(v.answer, KVARC_BELONGS_NOT);
 	assert_non_null(strstr(v.text, "from layer 2 on"));
 	canary_end(&w);
-	/* Behind it, by the last bits: another kernel; by much: pieced together. */
+	/* Behind it, by a little: another kernel; by much: pieced together. */
 	for (int much = 0; much < 2; much++) {
 		canary_begin(&w);
 		for (uint32_t layer = 1; layer < SLOT_LAYERS; layer++)
 			for (int side = KEYS; side <= VALUES; side++)
-				change_both(&w, layer, side, 1, MANY, much);
+				change_both(&w, layer, side, 1, MANY, much ? MUCH : SOME);
 		assert_int_equal(compare(&w).answer,
 		                 much ? KVARC_BELONGS_MOVED : KVARC_BELONGS_NEAR);
 		canary_end(&w);
 	}
 	/* Equal up to a row: moved behind it. */
 	canary_begin(&w);
-	change_both(&w, 1, VALUES, 20, MANY, true);
+	change_both(&w, 1, VALUES, 20, MANY, MUCH);
 	v = compare(&w);
 	assert_int_equal(v.answer, KVARC_BELONGS_MOVED);
 	assert_non_null(strstr(v.text, "first 20 tokens"));
 	canary_end(&w);
-	/* Everything, by the last bits: other arithmetic; by much: other weights. */
+	/* Everything, position 0 as well, by a little: other arithmetic; by much: other weights. */
 	for (int much = 0; much < 2; much++) {
 		canary_begin(&w);
 		for (uint32_t layer = 0; layer < SLOT_LAYERS; layer++)
 			for (int side = KEYS; side <= VALUES; side++)
-				change_both(&w, layer, side, 0, MANY, much);
+				change_both(&w, layer, side, 0, MANY, much ? MUCH : SOME);
 		assert_int_equal(compare(&w).answer, much ? KVARC_BELONGS_NOT : KVARC_BELONGS_NEAR);
 		canary_end(&w);
 	}
+}
+
+/* A slot of q8_0, and the same with a byte of the first row of a tensor changed: the last of its
+ * first block. */
+static kvarc_canary_verdict compare_quantised(uint32_t layer, int kind)
+{
+	struct blob file = blob_load("ggsq4-q8_0.bin"), other = blob_load("ggsq4-q8_0.bin");
+	const kvarc_source from = blob_source(&file), to = blob_source(&other);
+	kvarc_canary_verdict v;
+	kvarc_import *im, *computed;
+	uint8_t row[1 << 16];
+	assert_int_equal(kvarc_import_open(&im, &from, "slot.bin", NULL), KVARC_OK);
+	const kvarc_geometry *g = kvarc_import_geometry(im);
+	bool changed = layer == UINT32_MAX;
+	for (uint32_t i = 0; i < g->n_tensors && !changed; i++) {
+		const kvarc_tensor *t = &g->tensors[i];
+		if (t->layer != layer || (int)t->kind != kind || t->role != KVARC_PAYLOAD)
+			continue;
+		assert_int_equal(kvarc_import_fetch(im, i, 0, t->heads, 0, 1, row), 0);
+		for (size_t k = 0; k + 32 <= other.n && !changed; k++) {
+			changed = memcmp(other.p + k, row, 32) == 0;
+			if (changed)
+				other.p[k + 31] ^= 1;
+		}
+	}
+	assert_true(changed);
+	assert_int_equal(kvarc_import_open(&computed, &to, "slot.bin", NULL), KVARC_OK);
+	const kvarc_canary_rows rows = { computed, 8 };
+	assert_int_equal(kvarc_canary_compare(im, &rows, 1, &v), KVARC_OK);
+	kvarc_import_close(&im);
+	kvarc_import_close(&computed);
+	blob_free(&file);
+	blob_free(&other);
+	return v;
+}
+
+/* Of quantised caches the bits count; shifted keys have others, as those of another RoPE have. */
+static void test_quantised(void **state)
+{
+	(void)state;
+	assert_int_equal(compare_quantised(UINT32_MAX, 0).answer, KVARC_BELONGS_EXACT);
+	assert_int_equal(compare_quantised(0, KVARC_KEY).answer, KVARC_BELONGS_NEAR);
+	assert_int_equal(compare_quantised(0, KVARC_VALUE).answer, KVARC_BELONGS_NOT);
+	assert_int_equal(compare_quantised(1, KVARC_VALUE).answer, KVARC_BELONGS_NOT);
 }
 
 /* Caches of another shape are no reason to say anything; nor are those without these rows. */
@@ -257,21 +303,21 @@ static void test_fingerprint(void **state)
 	other.logprobs[1] += 1;
 	assert_int_equal(check(text, &slot, &other).answer, KVARC_BELONGS_NOT);
 	/* Rows, as in test_rows; how much does not matter. */
-	change(&slot, 2, KEYS, 5, 6, false);
+	change(&slot, 2, KEYS, 5, 6, A_BIT);
 	assert_int_equal(check(text, &slot, &next).answer, KVARC_BELONGS_NEAR);
-	change(&slot, 1, KEYS, 0, 1, false);
+	change(&slot, 1, KEYS, 0, 1, A_BIT);
 	v = check(text, &slot, &next);
 	assert_int_equal(v.answer, KVARC_BELONGS_NOT);
 	assert_non_null(strstr(v.text, "layer 1 on"));
-	change(&slot, 0, VALUES, 9, 10, false);
+	change(&slot, 0, VALUES, 9, 10, A_BIT);
 	v = check(text, &slot, &next);
 	assert_int_equal(v.answer, KVARC_BELONGS_NOT);
 	assert_non_null(strstr(v.text, "adapter"));
-	change(&slot, 0, KEYS, 9, 10, false);
+	change(&slot, 0, KEYS, 9, 10, A_BIT);
 	assert_int_equal(check(text, &slot, &next).answer, KVARC_BELONGS_NEAR);
 	slot_free(&slot);
 	slot = test_slot(FEW, UINT32_MAX);
-	change(&slot, 0, KEYS, 9, 10, false);
+	change(&slot, 0, KEYS, 9, 10, A_BIT);
 	v = check(text, &slot, &next);
 	assert_int_equal(v.answer, KVARC_BELONGS_NOT);
 	assert_non_null(strstr(v.text, "RoPE"));
@@ -311,9 +357,8 @@ static void test_ids(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_rows),
-		cmocka_unit_test(test_unknown),
-		cmocka_unit_test(test_fingerprint),
+		cmocka_unit_test(test_rows),    cmocka_unit_test(test_quantised),
+		cmocka_unit_test(test_unknown), cmocka_unit_test(test_fingerprint),
 		cmocka_unit_test(test_ids),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
