@@ -191,19 +191,25 @@ static bool save_slot(struct slot_access *access, struct shared_slot *slot, uint
 	return false;
 }
 
-/* The server computes tokens in the slot, in place of what it held, and writes it: opened as
- * `slot`, in place of what that was before. */
+/* The server computes tokens in the slot, in place of what it held: bring_back is due then. */
+static kvarc_ret compute_ids(struct slot_access *access, const int32_t *ids, size_t n)
+{
+	if (!access->disturbed)
+		signals_hold(); /* a slot that is not brought back is lost to its client */
+	access->disturbed = true;
+	return kvarc_server_compute(access->server, (unsigned)access->o->server.slot, ids, n,
+	                            &access->next);
+}
+
+/* The same, and writes it: opened as `slot`, in place of what that was before. false: a message was
+ * shown. */
 static bool compute(struct slot_access *access, struct shared_slot *slot, const int32_t *ids,
                     size_t n)
 {
 	kvarc_ret ret;
 
 	close_file(slot);
-	if (!access->disturbed)
-		signals_hold(); /* a slot that is not brought back is lost to its client */
-	access->disturbed = true;
-	ret = kvarc_server_compute(access->server, (unsigned)access->o->server.slot, ids, n,
-	                           &access->next);
+	ret = compute_ids(access, ids, n);
 	if (ret != KVARC_OK) {
 		show_error(access, ret);
 		return false;
@@ -246,19 +252,28 @@ static void bring_back(struct slot_access *access)
 /* ----- save ------------------------------------------------ */
 
 /* The server computes the tokens of a fingerprint, in the slot that was saved just now, and then
- * reads that again. false: a message was shown; the slot is saved without one. */
+ * reads that again; one that computes nothing is no reason not to save. false: a message was
+ * shown. */
 static bool make_fingerprint(struct slot_access *access)
 {
 	kvarc_server_info info;
 	int32_t ids[KVARC_CANARY_TOKENS];
-	bool made;
+	kvarc_ret ret;
+	bool good;
 
 	kvarc_server_get_info(access->server, &info);
-	if (kvarc_canary_ids(ids, info.vocabulary, NULL) != KVARC_OK)
-		return false;
-	made = compute(access, &access->computed, ids, KVARC_CANARY_TOKENS);
+	if (kvarc_canary_ids(ids, info.vocabulary, NULL) != KVARC_OK) {
+		msg_warning(access->server_shown,
+		            "no fingerprint: the server does not say how many tokens there are");
+		return true;
+	}
+	ret = compute_ids(access, ids, KVARC_CANARY_TOKENS);
+	if (ret != KVARC_OK)
+		msg_warning(access->server_shown, "no fingerprint: %s", access->error.text);
+	good = ret != KVARC_OK || (save_slot(access, &access->computed, NULL) &&
+	                           open_import(access, &access->computed));
 	bring_back(access);
-	return made;
+	return good;
 }
 
 void server_slots_save(const struct options *options, struct store_access *access, const char *name)
@@ -272,11 +287,9 @@ void server_slots_save(const struct options *options, struct store_access *acces
 			msg_error(x.server_shown,
 			          "slot %" PRIu64 " is empty: there is nothing to save",
 			          options->server.slot);
-		} else {
-			const bool made = !options->server.no_canary && make_fingerprint(&x);
-			const struct session_origin origin = { x.server,
-				                               made ? x.computed.im : NULL,
-				                               &x.next };
+		} else if (open_import(&x, &x.guest) && /* else it could not be brought back */
+		           (options->server.no_canary || make_fingerprint(&x))) {
+			const struct session_origin origin = { x.server, x.computed.im, &x.next };
 			session_save(&one, access, name, x.guest.path, &origin);
 		}
 	}
@@ -401,10 +414,13 @@ static bool look_at_server(struct slot_access *access, kvarc_canary_verdict *ver
 	memset(verdict, 0, sizeof(*verdict));
 	if (!save_slot(access, &access->guest, &access->guest_tokens))
 		return false;
+	/* A slot that could not be brought back stays as it is. */
+	if (access->guest_tokens && !open_import(access, &access->guest))
+		return false;
 	if (!access->o->server.no_canary && g->n_tensors)
 		return ask_canary(access, verdict);
 	if (access->guest_tokens)
-		return open_import(access, &access->guest);
+		return true;
 	if (kvarc_import_read_tokens(access->file.im, 0, 0, 1, &first, NULL) != KVARC_OK ||
 	    first < 0)
 		first = 1;

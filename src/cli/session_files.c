@@ -189,6 +189,11 @@ static bool record_origin(const struct session_origin *origin, kvarc_import *im)
 
 	if (ret == KVARC_OK && origin && origin->computed)
 		ret = kvarc_canary_record(im, origin->computed, origin->next);
+	if (ret == KVARC_OPTIONS) {
+		msg_warning(NULL, "no fingerprint: the server computed other tokens than those "
+		                  "that it was asked for");
+		ret = KVARC_OK;
+	}
 	if (ret != KVARC_OK)
 		msg_error(NULL, "the server's identity cannot be recorded: %s",
 		          kvarc_strerror(ret));
