@@ -128,10 +128,10 @@ static kvarc_ret add_broken(struct refreshing *refreshing, const struct listed_p
 {
 	struct kvi_index_pack pack = { .bytes = listed_pack->object.bytes,
 		                       .time = listed_pack->object.time,
-		                       .stamp = listed_pack->object.stamp,
-		                       .broken = true };
+		                       .stamp = listed_pack->object.stamp };
 	memcpy(pack.id, listed_pack->id, 16);
-	return kvi_index_add_pack(refreshing->x, &pack);
+	kvarc_ret ret = kvi_index_add_pack(refreshing->x, &pack);
+	return ret ? ret : kvi_index_break(refreshing->x, pack.id);
 }
 
 /* Marks an archive that is not whole as broken: loads alone read the rest of it. */

@@ -114,7 +114,11 @@ static const char *const texts[STATEMENTS] = {
 	[DOUBT_AT] = "UPDATE segments SET wn = -1 WHERE pack = ?1 AND track = ?2 AND t0 = ?3"
 		     " AND wn = 0",
 	[DOUBTS] = "SELECT " COLUMNS "WHERE s.wn = -1",
-	[BREAK_PACK] = "UPDATE packs SET sealed = 3 WHERE pack = ?1",
+	/* A file that was changed just now may change again and have the same stamp, where a file
+	 * system counts in ticks: stamp 1 is of no object, so it is read once more. */
+	[BREAK_PACK] = "UPDATE packs SET sealed = 3, stamp = CASE WHEN stamp AND time >"
+		       " CAST(strftime('%s', 'now') AS INTEGER) - 3 THEN 1 ELSE stamp END"
+		       " WHERE pack = ?1",
 	[END_PACK] = "UPDATE packs SET rows = " ROWS_OF_PACK " WHERE pack = ?1",
 	[GET_PACK] = "SELECT pack, id, bytes, time, sealed, stamp, 0 FROM packs WHERE id = ?1",
 	[LENGTHS] = "SELECT DISTINCT n FROM segments WHERE parent = ?1 ORDER BY n DESC",
@@ -516,11 +520,7 @@ kvarc_ret kvi_index_add_pack(struct kvi_store_index *index, struct kvi_index_pac
 	bind_hash(q, 1, pack->id);
 	bind_number(q, 2, pack->bytes);
 	sqlite3_bind_int64(q, 3, pack->time);
-	sqlite3_bind_int(q, 4,
-	                 pack->broken      ? BROKEN
-	                 : pack->locked    ? LOCKED
-	                 : pack->encrypted ? SEALED
-	                                   : 0);
+	sqlite3_bind_int(q, 4, pack->locked ? LOCKED : pack->encrypted ? SEALED : 0);
 	bind_number(q, 5, pack->stamp);
 	ret = step_once(index, q);
 	pack->pack = sqlite3_last_insert_rowid(index->db);
