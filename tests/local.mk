@@ -95,6 +95,8 @@ EXTRA_DIST += tests/data/make_import_data.py tests/data/engine_writers.py \
 	tests/data/make_torch_data.py \
 	tests/data/make_engine_data.py tests/data/engine_models.py \
 	tests/data/import tests/data/models tests/data/pre_release
+# What releases wrote, which later ones read.
+EXTRA_DIST += tests/compat
 
 # Real engine (installs one, needs the network once): not part of `make check`.
 EXTRA_DIST += tests/engines/check_engines.sh tests/engines/engine.py \

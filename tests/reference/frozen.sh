@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# frozen.sh - valid vectors of a release, and their answers, stay as they are: what the list
-# spec/vectors/FROZEN has by its SHA-256 is there and unchanged. From version 1.0.0 on it has to
-# stand; before, the test shows on a list of its own that it sees a change.
+# frozen.sh - valid vectors of frozen documents, and their answers, stay as they are: what the list
+# spec/vectors/FROZEN has by its SHA-256 is there and unchanged. The test shows on a list of its
+# own that it sees a change.
 #
 # usage: frozen.sh            the test
-#        frozen.sh --freeze   at a release: adds the vectors that are not in the list yet
+#        frozen.sh --freeze   adds the vectors that are not in the list yet
 set -u
 srcdir=${srcdir:-.}
 vectors=$srcdir/spec/vectors
@@ -14,11 +14,14 @@ command -v sha256sum > /dev/null || {
 	exit 77
 }
 
+# Vectors of a document that is not frozen (kvarc-format.md 1.11): lossy 1.
+not_yet='^good-(had|klt|near|tsc|vq)[-.@]'
+
 # hashes FOLDER: lines of the list for all valid vectors, and what decoders are given beside them.
 hashes() {
 	(cd "$1" && find . -maxdepth 1 -type f \( -name 'good-*' -o -name 'object-*' \
 		-o -name transformer.gguf -o -name tokens.gguf \) |
-		sed 's|^\./||' | LC_ALL=C sort | xargs sha256sum)
+		sed 's|^\./||' | grep -v -E "$not_yet" | LC_ALL=C sort | xargs sha256sum)
 }
 
 # changed FOLDER: the files of the list that are not as it says.
@@ -65,13 +68,7 @@ cp "$vectors/good-empty.txt" "$tmp"
 rm "$tmp/good-example.kva"
 [ "$(changed "$tmp")" = good-example.kva ] || fail "a missing file: $(changed "$tmp")"
 
-major=$(sed -n 's/^AC_INIT(\[kvarc\], \[\([0-9]*\)\..*/\1/p' "$srcdir/configure.ac")
-if [ -e "$vectors/FROZEN" ]; then
-	[ -z "$(changed "$vectors")" ] || fail "valid vectors of a release: $(changed "$vectors")"
-	echo "$(wc -l < "$vectors/FROZEN") files are frozen"
-elif [ "${major:-1}" -ge 1 ]; then
-	fail "no spec/vectors/FROZEN: freeze the vectors (frozen.sh --freeze)"
-else
-	echo "nothing is frozen before version 1.0.0; $(hashes "$vectors" | wc -l) files would be"
-fi
+[ -z "$(changed "$vectors")" ] || fail "frozen vectors have changed: $(changed "$vectors")"
+left=$(hashes "$vectors" | grep -c -v -x -F -f "$vectors/FROZEN")
+echo "$(wc -l < "$vectors/FROZEN") files are frozen, $left are not yet"
 exit "$wrong"
