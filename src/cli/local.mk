@@ -17,6 +17,7 @@ kvarc_SOURCES = \
 	src/cli/cmd_session.c \
 	src/cli/cmd_store.c \
 	src/cli/server_slots.c src/cli/server_slots.h \
+	src/cli/slot_version.c src/cli/slot_version.h \
 	src/cli/session_files.c src/cli/session_files.h \
 	src/cli/store_access.c src/cli/store_access.h \
 	src/cli/weights.c src/cli/weights.h \

@@ -23,6 +23,7 @@
 #include "report.h"
 #include "session_files.h"
 #include "signals.h"
+#include "slot_version.h"
 #include "kvarc/server.h"
 
 /*
@@ -50,7 +51,8 @@ struct slot_access {
 	int dirfd;
 	/* The version; what the slot held before; what the server computed in it. */
 	struct shared_slot file, guest, computed;
-	struct shared_slot many; /* computed with more tokens at a time */
+	struct shared_slot many;  /* computed with more tokens at a time */
+	struct shared_slot other; /* the version as servers of another version write it */
 	uint64_t guest_tokens;
 	bool disturbed; /* the slot does not hold its guest any more; signals are held meanwhile */
 	kvarc_next_words next; /* words that may follow `computed` */
@@ -138,7 +140,8 @@ static bool open_access(struct slot_access *access, const struct options *option
 	return ret == KVARC_OK && name_file(access, &access->file, "load") &&
 	       name_file(access, &access->guest, "guest") &&
 	       name_file(access, &access->computed, "canary") &&
-	       name_file(access, &access->many, "canaries");
+	       name_file(access, &access->many, "canaries") &&
+	       name_file(access, &access->other, "version");
 }
 
 static void close_access(struct slot_access *access)
@@ -147,6 +150,7 @@ static void close_access(struct slot_access *access)
 	remove_file(&access->guest);
 	remove_file(&access->computed);
 	remove_file(&access->many);
+	remove_file(&access->other);
 	free(access->canary);
 	kvarc_server_close(&access->server);
 	free(access->server_shown);
@@ -379,12 +383,24 @@ static bool compare_rows(struct slot_access *access, kvarc_canary_verdict *verdi
 	return good && ret == KVARC_OK;
 }
 
+/* Whether the version comes from a server of this build; servers that were built without a number
+ * say "b0-unknown". */
+static bool same_build(const struct slot_access *access)
+{
+	const char *build = give_identity((void *)(uintptr_t)access, "engine_version");
+	kvarc_server_info info;
+
+	kvarc_server_get_info(access->server, &info);
+	return build && strcmp(build, info.build) == 0 && strncmp(build, "b0-", 3) != 0;
+}
+
 /* Has the server compute tokens of which it is known what they were like when the version was
  * saved, and fills the verdict. Its caches are in `computed` then. */
 static bool ask_canary(struct slot_access *access, kvarc_canary_verdict *verdict)
 {
 	int32_t ids[KVARC_CANARY_TOKENS];
 	kvarc_canary_verdict rows;
+	kvarc_belongs answer;
 	kvarc_ret ret;
 
 	if (!access->canary || kvarc_canary_ids(ids, 0, access->canary) != KVARC_OK)
@@ -394,12 +410,16 @@ static bool ask_canary(struct slot_access *access, kvarc_canary_verdict *verdict
 	ret = kvarc_canary_check(access->canary, access->computed.im, &access->next, verdict);
 	if (ret != KVARC_OK)
 		return compare_rows(access, verdict);
-	if (verdict->answer != KVARC_BELONGS_NEAR)
+	answer = verdict->answer;
+	if (answer == KVARC_BELONGS_EXACT || (answer == KVARC_BELONGS_NOT && same_build(access)))
 		return true;
-	/* The cache itself may be further from what is computed now than other arithmetic is. */
+	/* A fingerprint does not say how far apart numbers are, and one bit is enough for it. The
+	 * cache itself does: it may be further from what is computed now than other arithmetic is,
+	 * or no further than another build's. */
 	if (!compare_rows(access, &rows))
 		return false;
-	if (rows.answer == KVARC_BELONGS_NOT)
+	if (rows.answer == KVARC_BELONGS_NOT ||
+	    (answer == KVARC_BELONGS_NOT && rows.answer == KVARC_BELONGS_NEAR))
 		*verdict = rows;
 	return true;
 }
@@ -446,12 +466,40 @@ static const char *belongs_name(kvarc_belongs answer)
 	return names[answer];
 }
 
+/* Makes the file one of the version that the server writes, so that an update of the server takes
+ * no session away. *why: why it cannot be one, a clause; else NULL. false: a message was shown. */
+static bool convert(struct slot_access *access, const kvarc_import *probe, const char **why)
+{
+	const unsigned from = slot_version(access->file.im), to = slot_version(probe);
+	const struct shared_slot file = access->file;
+	struct slot_file as = { access->dirfd, access->other.name, access->other.path, 0600 };
+	struct stat st;
+
+	*why = NULL;
+	if (!from || !to || from == to)
+		return true;
+	if (fstatat(access->dirfd, file.name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		as.mode = st.st_mode & 0666;
+	if (slot_version_write(&access->o->work, file.im, to, &as, why)) {
+		access->file = access->other;
+		access->other = file;
+		close_file(&access->other);
+	} else if (*why) {
+		close_file(&access->file);
+	} else {
+		return false;
+	}
+	return open_import(access, &access->file);
+}
+
 /* Puts the file of a version into the folder and compares it with the server. */
 static bool compare(struct slot_access *access, struct store_access *handle, const char *version,
                     struct slot_verdict *verdict)
 {
 	const kvarc_import *probe;
+	const char *why;
 	uint64_t number;
+	size_t n;
 	char *name;
 	kvarc_ret ret;
 
@@ -467,10 +515,15 @@ static bool compare(struct slot_access *access, struct store_access *handle, con
 	    !open_import(access, &access->file) || !look_at_server(access, &verdict->canary))
 		return false;
 	probe = access->computed.im ? access->computed.im : access->guest.im;
+	if (!convert(access, probe, &why))
+		return false;
 	ret = kvarc_server_check(access->server, (unsigned)access->o->server.slot, access->file.im,
 	                         probe, give_identity, access, &verdict->fits);
 	if (ret != KVARC_OK)
 		show_error(access, ret);
+	n = strlen(verdict->fits.refuse);
+	if (n && why)
+		snprintf(verdict->fits.refuse + n, sizeof(verdict->fits.refuse) - n, "; %s", why);
 	judge(access->o->server.exact, verdict);
 	return ret == KVARC_OK;
 }

@@ -14,7 +14,8 @@
 #include "util/bytes.h"
 #include "util/hash.h"
 
-enum { ROWS_MOST = 64, HEX_ROWS = 32, HEX_LAYER = 16, HEX_FIRST = 4, LAYERS_MOST = 1024 };
+enum { ROWS_MOST = 64, TRACKS_MOST = 8, LAYERS_MOST = 1024 };
+enum { HEX_ROWS = 32, HEX_LAYER = 16, HEX_FIRST = 4 }; /* digits of digests */
 
 /* ==== Rows of a cache ==== */
 
@@ -65,23 +66,40 @@ static enum side side_of(const kvarc_tensor *tensor)
 	}
 }
 
-/* The lowest layer of a cache. */
-static uint32_t lowest_layer(const kvarc_geometry *geometry)
+/* The lowest layer of each track; a model whose layers with a window are kept apart has its first
+ * one in one of them, and files do not say in which. Tracks behind the last of these have none. */
+struct lowest_layers {
+	uint32_t of[TRACKS_MOST];
+};
+
+static struct lowest_layers lowest_layers(const kvarc_geometry *geometry)
 {
-	uint32_t lowest = UINT32_MAX;
-	for (size_t i = 0; i < geometry->n_tensors; i++)
-		lowest = geometry->tensors[i].layer < lowest ? geometry->tensors[i].layer : lowest;
+	struct lowest_layers lowest;
+	for (unsigned i = 0; i < TRACKS_MOST; i++)
+		lowest.of[i] = UINT32_MAX;
+	for (size_t i = 0; i < geometry->n_tensors; i++) {
+		const kvarc_tensor *t = &geometry->tensors[i];
+		if (side_of(t) != NEITHER && t->track < TRACKS_MOST &&
+		    t->layer < lowest.of[t->track])
+			lowest.of[t->track] = t->layer;
+	}
 	return lowest;
+}
+
+static bool is_lowest(const struct lowest_layers *lowest, const kvarc_tensor *tensor)
+{
+	return tensor->track < TRACKS_MOST && lowest->of[tensor->track] == tensor->layer;
 }
 
 /* ==== Fingerprints: digests of rows, and the words behind them ==== */
 
 /* "1 IDS ROWS KEYS VALUES FIRST WORDS", in hex and decimal: version; ids, comma between; digest of
- * all rows; of the keys and of the values of the lowest layer; of position 0, one for each layer;
- * "id:logprob" of the words, comma between, or "-". */
+ * all rows; of the keys and of the values of the lowest layer of each track; of position 0, one for
+ * each layer; "id:logprob" of the words, comma between, or "-". */
 struct fingerprint {
 	int32_t ids[KVARC_CANARY_TOKENS];
-	char rows[HEX_ROWS + 1], keys[HEX_LAYER + 1], values[HEX_LAYER + 1];
+	char rows[HEX_ROWS + 1];
+	char keys[TRACKS_MOST * HEX_LAYER + 1], values[TRACKS_MOST * HEX_LAYER + 1];
 	char first[LAYERS_MOST * HEX_FIRST + 1];
 	kvarc_next_words next;
 };
@@ -111,8 +129,9 @@ static bool is_of(const kvarc_import *computed, const int32_t *ids)
 
 /* Digests while rows pass: zeros, and for each row H128 of what there is and the row's H128. */
 struct digests {
-	struct kvi_h128 all, keys, values;
-	struct kvi_h128 *first; /* of each layer */
+	struct kvi_h128 all;
+	struct kvi_h128 lowest[2][TRACKS_MOST]; /* by enum side */
+	struct kvi_h128 *first;                 /* of each layer */
 };
 
 static void add_digest(struct kvi_h128 *to, struct kvi_h128 row)
@@ -123,8 +142,9 @@ static void add_digest(struct kvi_h128 *to, struct kvi_h128 row)
 	*to = kvi_h128(b, sizeof b);
 }
 
-static kvarc_ret hash_tensor(const kvarc_import *computed, uint32_t tensor, uint32_t lowest,
-                             struct digests *digests, struct row_memory *row)
+static kvarc_ret hash_tensor(const kvarc_import *computed, uint32_t tensor,
+                             const struct lowest_layers *lowest, struct digests *digests,
+                             struct row_memory *row)
 {
 	const kvarc_tensor *t = &kvarc_import_geometry(computed)->tensors[tensor];
 	const enum side side = side_of(t);
@@ -135,8 +155,8 @@ static kvarc_ret hash_tensor(const kvarc_import *computed, uint32_t tensor, uint
 			return ret;
 		const struct kvi_h128 hash = kvi_h128(row->p, row_bytes(t));
 		add_digest(&digests->all, hash);
-		if (side != NEITHER && t->layer == lowest)
-			add_digest(side == KEYS ? &digests->keys : &digests->values, hash);
+		if (side != NEITHER && is_lowest(lowest, t))
+			add_digest(&digests->lowest[side][t->track], hash);
 		if (side != NEITHER && i == 0 && t->layer < LAYERS_MOST)
 			add_digest(&digests->first[t->layer], hash);
 	}
@@ -159,22 +179,38 @@ static void put_first(struct fingerprint *to, const struct digests *digests,
 	to->first[(size_t)layers * HEX_FIRST] = 0;
 }
 
+/* Of a track that has keys or values alone these stand for both. */
+static void put_lowest(struct fingerprint *to, const struct digests *digests,
+                       const kvarc_geometry *geometry)
+{
+	const size_t tracks = geometry->n_tracks < TRACKS_MOST ? geometry->n_tracks : TRACKS_MOST;
+	for (size_t i = 0; i < tracks; i++) {
+		struct kvi_h128 keys = digests->lowest[KEYS][i];
+		struct kvi_h128 values = digests->lowest[VALUES][i];
+		if (!keys.lo && !keys.hi)
+			keys = values;
+		if (!values.lo && !values.hi)
+			values = keys;
+		to_hex(to->keys + i * HEX_LAYER, keys, HEX_LAYER);
+		to_hex(to->values + i * HEX_LAYER, values, HEX_LAYER);
+	}
+}
+
 /* Fills the digests of a fingerprint; ids and words stay. Returns OK, IO, MEM. */
 static kvarc_ret take_digests(struct fingerprint *to, const kvarc_import *computed)
 {
 	const kvarc_geometry *g = kvarc_import_geometry(computed);
-	const uint32_t lowest = lowest_layer(g);
+	const struct lowest_layers lowest = lowest_layers(g);
 	struct digests d = { .first = calloc(LAYERS_MOST, sizeof *d.first) };
 	struct row_memory row = { NULL, 0 };
 	kvarc_ret ret = KVARC_OK;
 	if (!d.first)
 		return KVARC_MEM;
 	for (uint32_t i = 0; i < g->n_tensors && !ret; i++)
-		ret = hash_tensor(computed, i, lowest, &d, &row);
+		ret = hash_tensor(computed, i, &lowest, &d, &row);
 	if (!ret) {
 		to_hex(to->rows, d.all, HEX_ROWS);
-		to_hex(to->keys, d.keys, HEX_LAYER);
-		to_hex(to->values, d.values, HEX_LAYER);
+		put_lowest(to, &d, g);
 		put_first(to, &d, g);
 	}
 	free(d.first);
@@ -243,8 +279,9 @@ static bool parse(struct fingerprint *f, const char *text)
 			return false;
 		f->ids[i] = (int32_t)id;
 	}
-	return take_hex(&text, f->rows, HEX_ROWS) && take_hex(&text, f->keys, HEX_LAYER) &&
-	       take_hex(&text, f->values, HEX_LAYER) &&
+	return take_hex(&text, f->rows, HEX_ROWS) &&
+	       take_hex(&text, f->keys, TRACKS_MOST * HEX_LAYER) &&
+	       take_hex(&text, f->values, TRACKS_MOST * HEX_LAYER) &&
 	       take_hex(&text, f->first, LAYERS_MOST * HEX_FIRST) && take_words(text, &f->next);
 }
 
@@ -365,12 +402,26 @@ static bool first_apart(const char *then, const char *now, uint32_t *layer)
 	return then[i] || now[i];
 }
 
+/* The lowest layer of a track next to what it was. */
+static bool lowest_equal(const char *then, const char *now, size_t track)
+{
+	return strncmp(then + track * HEX_LAYER, now + track * HEX_LAYER, HEX_LAYER) == 0;
+}
+
 static void judge_digests(const struct fingerprint *then, const struct fingerprint *now,
                           kvarc_canary_verdict *verdict)
 {
-	const bool keys = strcmp(then->keys, now->keys) == 0;
-	const bool values = strcmp(then->values, now->values) == 0;
+	const size_t tracks = strlen(then->keys) / HEX_LAYER;
+	bool keys = false, values = false; /* of the first layer, or of one that shows more */
 	uint32_t layer;
+	for (size_t i = 0; i < tracks && keys == values; i++) {
+		const bool k = lowest_equal(then->keys, now->keys, i);
+		const bool v = lowest_equal(then->values, now->values, i);
+		if (k || v) {
+			keys = k;
+			values = v;
+		}
+	}
 	if (keys != values)
 		say(verdict, KVARC_BELONGS_NOT,
 		    "of %u fixed tokens the %s of the first layer come out otherwise than when it "
@@ -428,11 +479,12 @@ static double share(const struct apart *a)
 
 /* A computed cache next to the file: what kvarc_canary_compare looks at. */
 struct distances {
-	unsigned rows;     /* that both have */
-	unsigned head;     /* rows from position 0 on that are equal in all tensors */
-	bool equal;        /* all bits */
-	bool measured;     /* elements are numbers; else bits alone were compared */
-	double lowest[2];  /* keys and values of the lowest layer; 0: not there */
+	unsigned rows; /* that both have */
+	unsigned head; /* rows from position 0 on that are equal in all tensors */
+	bool equal;    /* all bits */
+	bool measured; /* elements are numbers; else bits alone were compared */
+	/* keys and values of the lowest layer of each track; INFINITY: not there */
+	double lowest[TRACKS_MOST][2];
 	double first[2];   /* position 0, the most of all layers */
 	double middle[2];  /* the median of all layers, without position 0 */
 	double largest[2]; /* the same, the most of all layers */
@@ -513,6 +565,7 @@ struct tensor_rows {
 
 /* Position 0, and those behind it. */
 struct tensor_apart {
+	unsigned rows; /* that both have */
 	struct apart first, others;
 };
 
@@ -520,8 +573,7 @@ static kvarc_ret compare_tensor(const struct tensor_rows *x, struct row_memory r
                                 struct distances *d, struct tensor_apart *apart)
 {
 	const kvarc_tensor *t = &kvarc_import_geometry(x->file)->tensors[x->tensor];
-	unsigned seen = 0;
-	*apart = (struct tensor_apart){ { 0, 0 }, { 0, 0 } };
+	*apart = (struct tensor_apart){ .rows = 0 };
 	for (unsigned i = 0; i < x->rows; i++) {
 		if (x->in_file[i] == UINT64_MAX || x->in_computed[i] == UINT64_MAX)
 			continue;
@@ -530,7 +582,7 @@ static kvarc_ret compare_tensor(const struct tensor_rows *x, struct row_memory r
 			ret = read_row(x->computed, x->tensor, x->in_computed[i], &row[1]);
 		if (ret)
 			return ret;
-		seen++;
+		apart->rows++;
 		struct apart *to = i ? &apart->others : &apart->first;
 		if (memcmp(row[0].p, row[1].p, row_bytes(t)) != 0) {
 			d->equal = false;
@@ -544,7 +596,7 @@ static kvarc_ret compare_tensor(const struct tensor_rows *x, struct row_memory r
 		if (is_number(t))
 			add_row(to, t, row[0].p, row[1].p);
 	}
-	d->rows = seen > d->rows ? seen : d->rows;
+	d->rows = apart->rows > d->rows ? apart->rows : d->rows;
 	return KVARC_OK;
 }
 
@@ -562,15 +614,17 @@ static double median(double *values, size_t n)
 	return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
-static void note_tensor(struct distances *d, const kvarc_tensor *tensor, uint32_t lowest,
-                        const struct tensor_apart *apart)
+static void note_tensor(struct distances *d, const kvarc_tensor *tensor,
+                        const struct lowest_layers *lowest, const struct tensor_apart *apart)
 {
 	const enum side side = side_of(tensor);
 	const struct apart both = { apart->first.difference + apart->others.difference,
 		                    apart->first.whole + apart->others.whole };
 	d->first[side] = fmax(d->first[side], share(&apart->first));
-	if (tensor->layer == lowest)
-		d->lowest[side] = fmax(d->lowest[side], share(&both));
+	if (apart->rows && is_lowest(lowest, tensor)) {
+		double *of_track = &d->lowest[tensor->track][side];
+		*of_track = isinf(*of_track) ? share(&both) : fmax(*of_track, share(&both));
+	}
 }
 
 /* Compares all tensors. Returns OK, IO, MEM. */
@@ -578,7 +632,7 @@ static kvarc_ret measure(const kvarc_import *file, const kvarc_canary_rows *comp
                          struct distances *d)
 {
 	const kvarc_geometry *g = kvarc_import_geometry(file);
-	const uint32_t lowest = lowest_layer(g);
+	const struct lowest_layers lowest = lowest_layers(g);
 	struct tensor_rows x = { .file = file,
 		                 .computed = computed->computed,
 		                 .rows = computed->rows };
@@ -591,11 +645,13 @@ static kvarc_ret measure(const kvarc_import *file, const kvarc_canary_rows *comp
 	*d = (struct distances){
 		.head = UINT32_MAX, .equal = true, .measured = true, .layer = UINT32_MAX
 	};
+	for (unsigned i = 0; i < TRACKS_MOST; i++)
+		d->lowest[i][0] = d->lowest[i][1] = INFINITY;
 	for (uint32_t i = 0; i < g->n_tensors && !ret; i++) {
 		const kvarc_tensor *t = &g->tensors[i];
 		const enum side side = side_of(t);
 		struct tensor_apart apart;
-		if (side == NEITHER)
+		if (side == NEITHER || t->track >= TRACKS_MOST)
 			continue;
 		if (t->track != track) {
 			track = t->track;
@@ -608,7 +664,7 @@ static kvarc_ret measure(const kvarc_import *file, const kvarc_canary_rows *comp
 			ret = compare_tensor(&x, row, d, &apart);
 		if (ret)
 			break;
-		note_tensor(d, t, lowest, &apart);
+		note_tensor(d, t, &lowest, &apart);
 		if (apart.others.whole > 0) {
 			const double of_layer = share(&apart.others);
 			shares[side][n[side]++] = of_layer;
@@ -617,6 +673,11 @@ static kvarc_ret measure(const kvarc_import *file, const kvarc_canary_rows *comp
 	}
 	for (unsigned i = 0; i < 2 && !ret; i++)
 		d->middle[i] = median(shares[i], n[i]);
+	for (unsigned i = 0; i < TRACKS_MOST; i++) { /* tracks of keys alone */
+		double *lowest_of = d->lowest[i];
+		lowest_of[0] = isinf(lowest_of[0]) ? lowest_of[1] : lowest_of[0];
+		lowest_of[1] = isinf(lowest_of[1]) ? lowest_of[0] : lowest_of[1];
+	}
 	for (unsigned i = 0; i < 2; i++) {
 		free(shares[i]);
 		free(row[i].p);
@@ -640,6 +701,27 @@ enum { HEAD_LEAST = 16 };
 static bool beyond(const double *share_of, const double *most)
 {
 	return share_of[0] > most[0] || share_of[1] > most[1];
+}
+
+/* Whether keys or values alone are equal, which no other arithmetic makes them. */
+static bool one_side_equal(const double *lowest)
+{
+	return (lowest[1] == 0 && lowest[0] > rounded) || (lowest[0] == 0 && lowest[1] > 0);
+}
+
+/* The lowest layer that says most: one that has but one side equal, or the nearest one, which is
+ * the model's first where that is there. */
+static const double *telling_lowest(const struct distances *d)
+{
+	const double *nearest = d->lowest[0];
+	for (unsigned i = 0; i < TRACKS_MOST; i++) {
+		const double *lowest = d->lowest[i];
+		if (!isinf(lowest[0]) && one_side_equal(lowest))
+			return lowest;
+		if (lowest[0] + lowest[1] < nearest[0] + nearest[1])
+			nearest = lowest;
+	}
+	return nearest;
 }
 
 static void judge_near(const struct distances *nearest, kvarc_canary_verdict *verdict)
@@ -676,12 +758,13 @@ static void judge_by_size(const struct distances *most, const struct distances *
                           kvarc_canary_verdict *verdict)
 {
 	const bool first_equal = most->first[0] == 0 && most->first[1] == 0;
-	if (beyond(most->lowest, lowest_most) || beyond(most->first, first_most))
+	const double *lowest = telling_lowest(most);
+	if (beyond(lowest, lowest_most) || beyond(most->first, first_most))
 		say(verdict, KVARC_BELONGS_NOT,
 		    "its first %u tokens come out otherwise, by %.2g and %.2g %% of keys and "
 		    "values of the first layer, %.2g and %.2g %% of position 0: other weights",
-		    nearest->rows, 100 * most->lowest[0], 100 * most->lowest[1],
-		    100 * most->first[0], 100 * most->first[1]);
+		    nearest->rows, 100 * lowest[0], 100 * lowest[1], 100 * most->first[0],
+		    100 * most->first[1]);
 	else if (beyond(nearest->middle, middle_most))
 		say(verdict,
 		    first_equal || most->first[1] > .4 ? KVARC_BELONGS_MOVED : KVARC_BELONGS_NOT,
@@ -694,7 +777,8 @@ static void judge_by_size(const struct distances *most, const struct distances *
 /* Quantised caches: how far they are apart is not known. Keys that were shifted differ, too. */
 static void judge_bits(const struct distances *most, kvarc_canary_verdict *verdict)
 {
-	const bool keys = most->lowest[0] == 0, values = most->lowest[1] == 0;
+	const double *lowest = telling_lowest(most);
+	const bool keys = lowest[0] == 0, values = lowest[1] == 0;
 	const bool first = most->first[0] == 0 && most->first[1] == 0;
 	if (keys && !values)
 		say(verdict, KVARC_BELONGS_NOT,
@@ -719,7 +803,7 @@ static void judge_bits(const struct distances *most, kvarc_canary_verdict *verdi
 static void judge(const struct distances *most, const struct distances *nearest,
                   kvarc_canary_verdict *verdict)
 {
-	const double *lowest = most->lowest;
+	const double *lowest = telling_lowest(most);
 	if (!most->measured)
 		judge_bits(most, verdict);
 	else if (lowest[1] == 0 && lowest[0] > rounded)
@@ -752,9 +836,10 @@ static bool same_shape(const kvarc_geometry *a, const kvarc_geometry *b)
 
 static void widen(struct distances *most, const struct distances *d)
 {
-	for (unsigned i = 0; i < 2; i++) {
-		most->lowest[i] = fmax(most->lowest[i], d->lowest[i]);
-		most->first[i] = fmax(most->first[i], d->first[i]);
+	for (unsigned side = 0; side < 2; side++) {
+		most->first[side] = fmax(most->first[side], d->first[side]);
+		for (unsigned i = 0; i < TRACKS_MOST; i++)
+			most->lowest[i][side] = fmax(most->lowest[i][side], d->lowest[i][side]);
 	}
 	most->measured = most->measured && d->measured;
 	most->layer = d->layer < most->layer ? d->layer : most->layer;
@@ -785,7 +870,8 @@ kvarc_ret kvarc_canary_compare(const kvarc_import *file, const kvarc_canary_rows
 		if (d.equal && verdict->answer != KVARC_BELONGS_EXACT)
 			say(verdict, KVARC_BELONGS_EXACT,
 			    "its first %u tokens come out bit for bit", d.rows);
-		else if (d.head >= HEAD_LEAST && d.lowest[1] == 0 && d.lowest[0] <= rounded &&
+		else if (d.head >= HEAD_LEAST && telling_lowest(&d)[1] == 0 &&
+		         telling_lowest(&d)[0] <= rounded &&
 		         verdict->answer == KVARC_BELONGS_UNKNOWN)
 			say(verdict, KVARC_BELONGS_MOVED,
 			    "its first %u tokens come out bit for bit; the cache was shifted or "

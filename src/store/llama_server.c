@@ -361,6 +361,15 @@ static void compare_tensors(struct check *check, const kvarc_tensor *tensor, con
 		       tensor->layer, tensor->heads, tensor->channels, b->heads, b->channels);
 }
 
+/* Whether formats are the same, however many checkpoints the files have. */
+static bool same_format(const char *format, const char *other)
+{
+	const char *end = strstr(format, ", with"), *other_end = strstr(other, ", with");
+	const size_t n = end ? (size_t)(end - format) : strlen(format);
+	return n == (other_end ? (size_t)(other_end - other) : strlen(other)) &&
+	       memcmp(format, other, n) == 0;
+}
+
 static void check_layout(struct check *check, const kvarc_import *file, const kvarc_import *probe)
 {
 	const kvarc_geometry *a = kvarc_import_geometry(file), *b = kvarc_import_geometry(probe);
@@ -381,7 +390,7 @@ static void check_layout(struct check *check, const kvarc_import *file, const kv
 	if (strcmp(one, other) != 0)
 		refuse(check, "it lies in another way (%s; the server's: %s): set the server's -fa",
 		       one, other);
-	if (strcmp(kvarc_import_format(file), kvarc_import_format(probe)) != 0)
+	if (!same_format(kvarc_import_format(file), kvarc_import_format(probe)))
 		refuse(check, "it is a %s, the server writes a %s", kvarc_import_format(file),
 		       kvarc_import_format(probe));
 }

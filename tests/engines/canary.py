@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Servers that compute as one did whose slot was saved, and servers with other weights.
 
-canary.py MODEL.gguf FOLDER [NAME...]: all, or those that are named. The command is $KVARC.
+canary.py MODEL.gguf FOLDER [NAME...]: all, or those that are named. The command is $KVARC. The
+layers of WEIGHTS are those of a model of 30; others have theirs at the same share of the depth.
+$KV_OTHER_BUILD: a Python that has another build of the server, an honest variant.
 
 A server saves slots of several texts, with a fingerprint and without one. Then each variant of it
 asks `kvarc session check` whether these fit. Honest variants compute the same, in other batches or
@@ -36,8 +38,8 @@ HONEST = {
 }
 SERVED = {
     'rope-scale-0.98': ['rope_freq_scale=0.98'], 'rope-scale-0.999': ['rope_freq_scale=0.999'],
-    'rope-scale-0.5': ['rope_freq_scale=0.5'], 'rope-base-1.1': ['rope_freq_base=110000.0'],
-    'rope-base-1.01': ['rope_freq_base=101000.0'], 'rope-base-10': ['rope_freq_base=1000000.0'],
+    'rope-scale-0.5': ['rope_freq_scale=0.5'], 'rope-base-1.1': ['rope_freq_base=x1.1'],
+    'rope-base-1.01': ['rope_freq_base=x1.01'], 'rope-base-10': ['rope_freq_base=x10'],
 }
 
 
@@ -45,30 +47,38 @@ SERVED = {
 BEHIND = ('flip-ffn_down.29', 'flip-attn_output.29', 'x1.01-ffn_down.29', 'x1.01-output_norm')
 
 
-def flip(data):
-    """2 % of the bytes that are not scales of blocks of 20."""
-    at = 4
+# Blocks of the types that models have: bytes, the f16 scales and minimums (first byte and number),
+# first and last byte of what holds no scale.
+BLOCKS = {'Q4_0': (18, 0, 1, 2, 18), 'Q4_1': (20, 0, 2, 4, 20), 'Q5_0': (22, 0, 1, 2, 22),
+          'Q5_1': (24, 0, 2, 4, 24), 'Q8_0': (34, 0, 1, 2, 34), 'Q4_K': (144, 0, 2, 16, 144),
+          'Q5_K': (176, 0, 2, 16, 176), 'Q6_K': (210, 208, 1, 0, 192)}
+
+
+def flip(data, kind):
+    """2 % of the bytes that are not scales."""
+    size, _, _, begin, end = BLOCKS[kind]
+    at = begin
     while at < len(data):
         data[at] ^= 0x5a
-        at += 50 if (at + 50) % 20 >= 4 else 52
+        at += 50
+        while not begin <= at % size < end:
+            at += 1
 
 
 def stretch(factor):
-    """All scales and minimums of blocks of 20, or all elements of f32, times a factor."""
-    def change(data, is_float):
+    """All scales and minimums of blocks, or all elements of f32, times a factor."""
+    def change(data, kind):
         import numpy
-        if is_float:
+        if kind == 'F32':
             x = data.view(numpy.float32)
             x *= numpy.float32(factor)
         else:
-            x = data.reshape(-1, 20)[:, :4].copy().view(numpy.float16)
+            size, begin, n, _, _ = BLOCKS[kind]
+            blocks = data.reshape(-1, size)[:, begin:begin + 2 * n]
+            x = blocks.copy().view(numpy.float16)
             x *= numpy.float16(factor)
-            data.reshape(-1, 20)[:, :4] = x.view(numpy.uint8)
+            blocks[:] = x.view(numpy.uint8)
     return change
-
-
-def flipped(data, is_float):
-    flip(data)
 
 
 # Layers' tensors that an adapter of random numbers is for, and its size next to the weights'.
@@ -77,12 +87,12 @@ ADAPTERS = {
     'adapter-qv-10%': (('attn_q', 'attn_v'), .1), 'adapter-q-1%': (('attn_q',), .01),
 }
 WEIGHTS = {
-    'flip-attn_k.5': ('blk.5.attn_k.weight', flipped),
-    'flip-ffn_down.15': ('blk.15.ffn_down.weight', flipped),
-    'flip-ffn_down.28': ('blk.28.ffn_down.weight', flipped),
-    'flip-attn_q.20': ('blk.20.attn_q.weight', flipped),
-    'flip-ffn_down.29': ('blk.29.ffn_down.weight', flipped),
-    'flip-attn_output.29': ('blk.29.attn_output.weight', flipped),
+    'flip-attn_k.5': ('blk.5.attn_k.weight', flip),
+    'flip-ffn_down.15': ('blk.15.ffn_down.weight', flip),
+    'flip-ffn_down.28': ('blk.28.ffn_down.weight', flip),
+    'flip-attn_q.20': ('blk.20.attn_q.weight', flip),
+    'flip-ffn_down.29': ('blk.29.ffn_down.weight', flip),
+    'flip-attn_output.29': ('blk.29.attn_output.weight', flip),
     'x1.01-attn_k.10': ('blk.10.attn_k.weight', stretch(1.01)),
     'x1.01-attn_v.10': ('blk.10.attn_v.weight', stretch(1.01)),
     'x1.01-ffn_down.10': ('blk.10.ffn_down.weight', stretch(1.01)),
@@ -90,6 +100,12 @@ WEIGHTS = {
     'x1.01-attn_norm.0': ('blk.0.attn_norm.weight', stretch(1.01)),
     'x1.01-output_norm': ('output_norm.weight', stretch(1.01)),
 }
+
+
+def rope_base(model):
+    import gguf
+    fields = gguf.GGUFReader(model).fields
+    return float(next(f for name, f in fields.items() if name.endswith('rope.freq_base')).contents())
 
 
 def serve(model, folder, url_file, settings):
@@ -124,7 +140,7 @@ def serve(model, folder, url_file, settings):
 class Server:
     """A server in a process, in a with statement."""
 
-    def __init__(self, model, folder, settings):
+    def __init__(self, model, folder, settings, python=sys.executable):
         self.slots = os.path.join(folder, 'slots')
         os.makedirs(self.slots, exist_ok=True)
         url_file = os.path.join(folder, 'url')
@@ -132,7 +148,7 @@ class Server:
             os.unlink(url_file)
         self.log = open(os.path.join(folder, 'log'), 'w')
         self.process = subprocess.Popen(
-            [sys.executable, __file__, '--serve', model, self.slots, url_file, *settings],
+            [python, __file__, '--serve', model, self.slots, url_file, *settings],
             stdout=self.log, stderr=self.log)
         end = time.monotonic() + LIMIT_SECONDS
         while not os.path.exists(url_file):
@@ -170,12 +186,17 @@ def changed_model(model, folder, tensor, change):
     """A copy of the model, of the same name and size, with one tensor changed."""
     import gguf
     import numpy
+    tensors = gguf.GGUFReader(model).tensors
+    layers = 1 + max(int(t.name.split('.')[1]) for t in tensors if t.name.startswith('blk.'))
+    head, *rest = tensor.split('.')
+    if head == 'blk':
+        tensor = '.'.join(['blk', str(int(rest[0]) * layers // 30), *rest[1:]])
     copy = os.path.join(folder, os.path.basename(model))
     shutil.copyfile(model, copy)
     os.chmod(copy, 0o600)
-    found = next(t for t in gguf.GGUFReader(model).tensors if t.name == tensor)
+    found = next(t for t in tensors if t.name == tensor)
     data = numpy.memmap(copy, numpy.uint8, 'r+', int(found.data_offset), int(found.n_bytes))
-    change(data, found.tensor_type == gguf.GGMLQuantizationType.F32)
+    change(data, found.tensor_type.name)
     data.flush()
     return copy
 
@@ -186,7 +207,7 @@ def make_adapter(model, path, names, size):
     import numpy
     random = numpy.random.default_rng(1)
     reader = gguf.GGUFReader(model)
-    writer = gguf.GGUFWriter(path, 'llama')
+    writer = gguf.GGUFWriter(path, str(reader.fields['general.architecture'].contents()))
     writer.add_string('general.type', 'adapter')
     writer.add_string('adapter.type', 'lora')
     writer.add_float32('adapter.lora.alpha', 4.)
@@ -230,18 +251,52 @@ def row(kind, name, server, store, counts):
     sys.stdout.flush()
 
 
+def saved(server, store, marks):
+    """Fills the slot with each text and saves it, with the options of each mark."""
+    for i, text in enumerate(TEXTS):
+        server.fill(text)
+        for mark, more in marks.items():
+            run = server.kvarc(store, 'save', '%s/%d' % (mark, i), *more)
+            if run.returncode or run.stderr.count('warning'):
+                sys.exit('session save: %d, %s' % (run.returncode, run.stderr))
+
+
+def continued(server, store, mark):
+    """Loads the sessions, and has the server continue: how many of their tokens it took over, and
+    whether it says the same as when it computes all of them."""
+    taken, same = [], 0
+    for i, text in enumerate(TEXTS):
+        run = server.kvarc(store, 'load', '%s/%d' % (mark, i), '--json')
+        if run.returncode not in (0, 2) or not run.stdout:
+            sys.exit('session load %s/%d: exit %d, %s' % (mark, i, run.returncode, run.stderr))
+        ask_for = {'prompt': text + ' And', 'n_predict': 8, 'id_slot': 0, 'temperature': 0}
+        with_cache = server.post('/completion', dict(ask_for, cache_prompt=True))
+        without = server.post('/completion', dict(ask_for, cache_prompt=False))
+        taken.append(with_cache['timings']['cache_n'])
+        same += with_cache['content'] == without['content']
+    return taken, same
+
+
 def main(model, folder, names):
     store = os.path.join(folder, 'store')
     counts = {}
     with Server(model, folder, []) as server:
-        for i, text in enumerate(TEXTS):
-            server.fill(text)
-            for mark, more in (('f', []), ('o', ['--no-canary'])):
-                run = server.kvarc(store, 'save', '%s/%d' % (mark, i), *more)
-                if run.returncode or run.stderr.count('warning'):
-                    sys.exit('session save: %d, %s' % (run.returncode, run.stderr))
+        saved(server, store, {'f': [], 'o': ['--no-canary']})
+    other = os.environ.get('KV_OTHER_BUILD')
+    if other and (not names or 'other-build' in names):
+        with Server(model, folder, [], other) as server:
+            row('honest', 'other-build', server, store, counts)
+            saved(server, store, {'own': []})
+        with Server(model, folder, [], other) as server:
+            own, ours = (continued(server, store, mark) for mark in ('own', 'f'))
+        print('%30sit takes over %s and %s tokens of slots of its own and of this build, and says '
+              'the same as without after %d and %d texts' % ('', own[0], ours[0], own[1], ours[1]))
+        if ours[0] < own[0] or ours[1] < own[1]:
+            sys.exit('another build takes over less of slots of this one')
     for kind, variants in (('honest', HONEST), ('changed', SERVED)):
         for name, settings in variants.items():
+            settings = ['%s=%r' % (s[:s.index('=')], rope_base(model) * float(s[s.index('=x') + 2:]))
+                        if '=x' in s else s for s in settings]
             if not names or name in names:
                 with Server(model, folder, settings) as server:
                     row(kind, name, server, store, counts)

@@ -205,6 +205,59 @@ static void test_quantised(void **state)
 }
 
 /* Caches of another shape are no reason to say anything; nor are those without these rows. */
+/* Changes a bit of each element of a token in a slot of f16. */
+static void change_tensor(struct blob *slot, const kvarc_import *im, uint32_t tensor,
+                          uint64_t token, unsigned bit)
+{
+	const kvarc_tensor *t = &kvarc_import_geometry(im)->tensors[tensor];
+	const size_t bytes = (size_t)2 * t->heads * t->channels;
+	uint8_t row[1 << 12];
+	bool found = false;
+	assert_true(bytes <= sizeof row);
+	assert_int_equal(
+		kvarc_import_fetch((void *)(uintptr_t)im, tensor, 0, t->heads, token, 1, row), 0);
+	for (size_t i = 0; i + bytes <= slot->n && !found; i++) {
+		found = memcmp(slot->p + i, row, bytes) == 0;
+		for (size_t k = 0; found && k < bytes; k += 2)
+			kvi_store16(slot->p + i + k,
+			            (uint16_t)(kvi_load16(slot->p + i + k) ^ 1u << bit));
+	}
+	assert_true(found);
+}
+
+/* Layers 0 and 1 attend to all tokens, 2 to 4 to a window: the model's first layer is 2, and what
+ * lies behind it may be computed by another kernel. */
+static void test_windows(void **state)
+{
+	enum { FIRST = 2, TOKENS = 5, BIT = 6 };
+	struct blob file = blob_load("ggsq4-iswa.bin"), other = blob_load("ggsq4-iswa.bin");
+	const kvarc_source from = blob_source(&file), to = blob_source(&other);
+	kvarc_import *im, *computed;
+	kvarc_canary_verdict v;
+	(void)state;
+	assert_int_equal(kvarc_import_open(&im, &from, "slot.bin", NULL), KVARC_OK);
+	const kvarc_geometry *g = kvarc_import_geometry(im);
+	assert_int_equal(g->n_tracks, 2);
+	for (uint32_t i = 0; i < g->n_tensors; i++)
+		for (uint64_t t = g->tensors[i].track ? 0 : 1;
+		     t < kvarc_import_tokens(im, g->tensors[i].track); t++)
+			if (g->tensors[i].layer != FIRST)
+				change_tensor(&other, im, i, t, BIT);
+	for (int adapter = 0; adapter < 2; adapter++) {
+		assert_int_equal(kvarc_import_open(&computed, &to, "slot.bin", NULL), KVARC_OK);
+		const kvarc_canary_rows rows = { computed, TOKENS };
+		assert_int_equal(kvarc_canary_compare(im, &rows, 1, &v), KVARC_OK);
+		assert_int_equal(v.answer, adapter ? KVARC_BELONGS_NOT : KVARC_BELONGS_NEAR);
+		kvarc_import_close(&computed);
+		for (uint32_t i = 0; i < g->n_tensors && !adapter; i++)
+			if (g->tensors[i].layer == FIRST && g->tensors[i].kind == KVARC_VALUE)
+				change_tensor(&other, im, i, 1, BIT);
+	}
+	kvarc_import_close(&im);
+	blob_free(&file);
+	blob_free(&other);
+}
+
 static void test_unknown(void **state)
 {
 	struct canary_world w;
@@ -357,9 +410,9 @@ static void test_ids(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_rows),    cmocka_unit_test(test_quantised),
-		cmocka_unit_test(test_unknown), cmocka_unit_test(test_fingerprint),
-		cmocka_unit_test(test_ids),
+		cmocka_unit_test(test_rows),        cmocka_unit_test(test_quantised),
+		cmocka_unit_test(test_windows),     cmocka_unit_test(test_unknown),
+		cmocka_unit_test(test_fingerprint), cmocka_unit_test(test_ids),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
