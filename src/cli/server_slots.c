@@ -472,7 +472,7 @@ static bool convert(struct slot_access *access, const kvarc_import *probe, const
 {
 	const unsigned from = slot_version(access->file.im), to = slot_version(probe);
 	const struct shared_slot file = access->file;
-	struct slot_file as = { access->dirfd, access->other.name, access->other.path, 0600 };
+	struct slot_target as = { access->dirfd, access->other.name, access->other.path, 0600 };
 	struct stat st;
 
 	*why = NULL;

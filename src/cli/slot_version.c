@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* slot_version.c - a slot file of llama.cpp as a server of another version writes it */
+#include "config.h"
+
 #include "slot_version.h"
 
 #include <errno.h>
@@ -89,7 +91,7 @@ static kvarc_ret export(const struct work_options *work, struct input *archive, 
 }
 
 bool slot_version_write(const struct work_options *work, kvarc_import *im, unsigned version,
-                        const struct slot_file *to, const char **why)
+                        const struct slot_target *to, const char **why)
 {
 	struct input archive = { .name = "temporary file", .seekable = true };
 	struct input slot = { .name = to->path };

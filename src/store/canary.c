@@ -179,7 +179,7 @@ static void put_first(struct fingerprint *to, const struct digests *digests,
 	to->first[(size_t)layers * HEX_FIRST] = 0;
 }
 
-/* Of a track that has keys or values alone these stand for both. */
+/* Puts the digests of lowest layers. Where a track has one side alone, it stands for both. */
 static void put_lowest(struct fingerprint *to, const struct digests *digests,
                        const kvarc_geometry *geometry)
 {

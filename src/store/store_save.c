@@ -34,6 +34,9 @@ struct save_plan {
 	const struct kvi_veil *veil; /* key of the hashes of archives that may be shared */
 	uint64_t name_space;         /* namespace, as the index has it */
 	bool alone;                  /* no archives are searched */
+	const uint8_t *last;  /* id of the archive of the session's last version; NULL: none */
+	bool looked;          /* `ends` has what that archive has of them */
+	struct kvi_list ends; /* struct end_segment */
 	uint8_t root[16];
 	struct track_plan *tracks;
 	struct kvi_store_rows rows, other; /* current track: of the file, of the store */
@@ -427,13 +430,10 @@ static kvarc_ret step_chain(struct save_plan *plan, uint32_t track)
 	return ret ? ret : KVARC_END;
 }
 
-/* Tokens without a chain value: segments of the usual length, by their content. END: there is no
- * such one. */
-static kvarc_ret step_digest(struct save_plan *plan, uint32_t track)
+/* n tokens without a chain value, by their content. END: the store does not have them. */
+static kvarc_ret step_content(struct save_plan *plan, uint32_t track, uint32_t n)
 {
-	struct track_plan *t = &plan->tracks[track];
-	const uint64_t left = t->tokens - t->kept;
-	const uint32_t n = left < KVI_SEGMENT_MOST ? (uint32_t)left : KVI_SEGMENT_MOST;
+	const struct track_plan *t = &plan->tracks[track];
 	struct kvi_index_row row;
 	uint8_t digest[16], veiled[16];
 	kvarc_ret ret = plan_read(plan, track, t->kept, n, true);
@@ -450,6 +450,56 @@ static kvarc_ret step_digest(struct save_plan *plan, uint32_t track)
 	if (!ret)
 		keep(plan, track, n);
 	return ret;
+}
+
+/* A segment of the session's last version that is shorter than usual: a save ended there. */
+struct end_segment {
+	uint32_t track, n;
+	uint64_t t0;
+};
+
+/* Fills plan->ends with those that have no chain value. What cannot be read is not shared. */
+static kvarc_ret look_at_last(struct save_plan *plan)
+{
+	kvarc_reader *r;
+	kvarc_stored segment;
+	if (plan->looked || !plan->last)
+		return KVARC_OK;
+	plan->looked = true;
+	if (kvi_pack_reader(plan->s, plan->last, false, &r) != KVARC_OK)
+		return KVARC_OK;
+	for (uint64_t i = 0; kvarc_reader_segment_at(r, i, &segment, NULL) == KVARC_OK; i++) {
+		if (segment.has_chain || segment.n >= KVI_SEGMENT_MOST)
+			continue;
+		struct end_segment *end = kvi_list_add(&plan->ends, &plan->s->alloc, sizeof *end);
+		if (!end)
+			return kvi_fail_alloc(plan->s->error, &plan->s->alloc);
+		*end = (struct end_segment){ segment.track, segment.n, segment.t0 };
+	}
+	return KVARC_OK;
+}
+
+/* Tokens without a chain value: a segment of the usual length, or one that the last version ends
+ * with. END: there is no such one. */
+static kvarc_ret step_digest(struct save_plan *plan, uint32_t track)
+{
+	const struct track_plan *t = &plan->tracks[track];
+	const uint64_t left = t->tokens - t->kept;
+	kvarc_ret ret = step_content(plan, track,
+	                             left < KVI_SEGMENT_MOST ? (uint32_t)left : KVI_SEGMENT_MOST);
+	if (ret != KVARC_END)
+		return ret;
+	ret = look_at_last(plan);
+	for (size_t i = 0; i < plan->ends.n && !ret; i++) {
+		const struct end_segment *end = KVI_LIST(struct end_segment, plan->ends, i);
+		if (end->track != track || end->t0 != t->kept || end->n >= left)
+			continue;
+		ret = step_content(plan, track, end->n);
+		if (ret != KVARC_END)
+			return ret;
+		ret = KVARC_OK;
+	}
+	return ret ? ret : KVARC_END;
 }
 
 /* Finds whether a track has chain values, by the rule of writers: positions count from 0, and ids
@@ -518,12 +568,13 @@ static kvarc_ret plan_track(struct save_plan *plan, uint32_t track)
 }
 
 /* Looks for the tokens of an import in the archives of a store whose hashes have the key of `veil`;
- * alone: in none. plan is to be freed, also on failure. Returns OK, MEM, MEMLIMIT, IO, DATA (the
- * index is damaged). */
+ * alone: in none. last: save_plan.last. plan is to be freed, also on failure. Returns OK, MEM,
+ * MEMLIMIT, IO, DATA (the index is damaged). */
 static kvarc_ret plan_save(struct save_plan *plan, struct kvarc_store *store, kvarc_import *im,
-                           const struct kvi_veil *veil, bool alone)
+                           const struct kvi_veil *veil, bool alone, const uint8_t *last)
 {
 	memset(plan, 0, sizeof *plan);
+	plan->last = last;
 	plan->veil = veil;
 	plan->alone = alone;
 	plan->name_space = kvi_veil_space(veil, store->name_space);
@@ -550,6 +601,7 @@ static void plan_free(struct save_plan *plan)
 		kvi_free(&plan->s->alloc, l->p);
 	}
 	kvi_free(&plan->s->alloc, plan->tracks);
+	kvi_free(&plan->s->alloc, plan->ends.p);
 	plan->tracks = NULL;
 }
 
@@ -1160,7 +1212,8 @@ static kvarc_ret save_once(struct saving *saving)
 	const kvarc_keys keys = { .list = &saving->key, .n = 1 };
 	kvarc_ret ret = plan_save(&saving->plan, saving->s, saving->im,
 	                          saving->encrypt ? &saving->s->save_veil : &saving->plain,
-	                          saving->alone);
+	                          saving->alone,
+	                          saving->last_number ? saving->last.needs.pack : NULL);
 	if (!ret && may_be_last(saving))
 		ret = compare_last(saving);
 	if (ret || saving->unchanged)
