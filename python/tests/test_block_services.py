@@ -125,3 +125,16 @@ def test_service_that_ends(service, caplog):
         store = opened(service)
     time.sleep(0.6)
     assert store.put("k", block, layout) > 0 and store.get("k", back, layout) and back == block
+
+
+def test_ttl_of_service(service):
+    layout, block = make_block("TD")
+    plain = opened(service)
+    assert plain.put("k", block, layout) > 0
+    store = opened(service, ttl=3600)
+    assert store.get("k", bytearray(len(block)), layout)
+    store.ttl = 1e-9  # it is older than that
+    assert not store.exists("k") and not plain.exists("k")
+    assert plain.put("k", block, layout) > 0
+    opened(service, ttl=1e-9)
+    assert not plain.exists("k")

@@ -4,6 +4,7 @@ import logging
 import os
 import resource
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -203,18 +204,94 @@ def test_full_disk(tmp_path, caplog):
     assert folder.put("k", block, layout) > 0
 
 
+def files_of(folder):
+    return [os.path.join(at, name) for at, _, names in os.walk(folder) for name in names
+            if name.endswith(".kva")]
+
+
 def test_encrypted(tmp_path):
     layout, block = make_block("TD")
     back = bytearray(len(block))
     assert blocks.BlockStore(tmp_path, key=b"k" * 32).put("k", block, layout) > 0
     assert blocks.BlockStore(tmp_path, key=b"k" * 32).get("k", back, layout) and back == block
-    other = blocks.BlockStore(tmp_path, key=b"j" * 32)
-    assert other.put("k", block, layout) == 0
-    back = bytearray(len(block))
-    assert not other.get("k", back, layout)
+    [file] = files_of(tmp_path)
+    for key in None, b"j" * 32:
+        with pytest.raises(kvarc.AuthError) as e:
+            blocks.decode(open(file, "rb").read(), back, layout, "k", key=key)
+        assert str(e.value) and "\n" not in str(e.value)
+    assert bytes(block[:16]) not in open(file, "rb").read()
+
+
+def test_keys_do_not_meet(tmp_path):
+    """Two tenants of one store: neither sees, replaces or removes what the other has, and names of
+    objects do not show whose tokens they are of."""
+    layout, block = make_block("TD")
+    stores = [blocks.BlockStore(tmp_path, key=key) for key in (b"k" * 32, b"j" * 32, None)]
+    for i, store in enumerate(stores):
+        assert not store.exists("k") and not store.get("k", bytearray(len(block)), layout)
+        assert store.put("k", block, layout) > 0 and len(files_of(tmp_path)) == i + 1
+    for store in stores:
+        back = bytearray(len(block))
+        assert store.get("k", back, layout) and back == block
+    assert stores[0].delete("k") > 0
+    assert [store.exists("k") for store in stores] == [False, True, True]
+    with pytest.raises(ValueError, match="32 bytes"):
+        blocks.BlockStore(tmp_path, key=b"short")
+
+
+def test_records_of_another_passphrase_are_replaced(tmp_path):
+    layout, block = make_block("TD")
+    assert blocks.BlockStore(tmp_path, passphrase="a").put("k", block, layout) > 0
+    other, back = blocks.BlockStore(tmp_path, passphrase="b"), bytearray(len(block))
+    assert other.put("k", block, layout) == 0 and not other.get("k", back, layout)
     size = other.put("k", block, layout)  # instead of what it cannot read
     assert size > 0 and other.used == size and other.put("k", block, layout) == 0
     assert other.get("k", back, layout) and back == block
+
+
+def age(folder, seconds):
+    for file in files_of(folder):
+        os.utime(file, (time.time() - seconds,) * 2)
+
+
+def test_ttl(tmp_path):
+    layout, block = make_block("TD")
+    back = bytearray(len(block))
+    free = blocks.BlockStore(tmp_path)
+    free.put("old", block, layout)
+    age(tmp_path, 100)
+    free.put("new", block, layout)
+    store = blocks.BlockStore(tmp_path, ttl=50)  # found at its start: removed
+    assert len(files_of(tmp_path)) == 1 and store.used == disk(tmp_path)
+    assert store.get("new", back, layout) and back == block and not store.exists("old")
+
+    age(tmp_path, 100)  # while it is open: a miss, which is removed, and put again
+    assert not store.get("new", back, layout) and files_of(tmp_path) == [] and store.used == 0
+    size = store.put("new", block, layout)
+    assert size > 0 and store.put("new", block, layout) == 0
+    age(tmp_path, 100)
+    assert not store.exists("new") and files_of(tmp_path) == []
+    assert store.put("new", block, layout) == size
+    age(tmp_path, 100)
+    assert store.put("new", block, layout) == size == store.used  # instead of the expired one
+
+    free.put("other", block, layout)  # of another process: removed by a put when it is time
+    age(tmp_path, 100)
+    store._next_sweep = 0
+    store.put("third", block, layout)
+    assert len(files_of(tmp_path)) == 1 and store.used == disk(tmp_path)
+    with pytest.raises(ValueError, match="ttl"):
+        blocks.BlockStore(tmp_path, ttl=-1)
+
+
+def test_use_does_not_lengthen_ttl(tmp_path):
+    layout, block = make_block("TD")
+    store = blocks.BlockStore(tmp_path, ttl=50, budget=1 << 20)
+    store.put("k", block, layout)
+    age(tmp_path, 49)
+    for _ in range(3):
+        assert store.get("k", bytearray(len(block)), layout)
+    assert time.time() - os.stat(files_of(tmp_path)[0]).st_mtime > 48
 
 
 def test_threads(tmp_path):

@@ -64,19 +64,41 @@ def lmcache_adapter(tmp_path):
     adapter.close()
 
 
-def lmcache_objects(bits):
+def lmcache_objects(bits, dtype="bfloat16", shape=None):
     import torch
     from lmcache.v1.memory_management import MemoryFormat, MemoryObjMetadata, TensorMemoryObj
-    shape = torch.Size((2, LAYERS, bits.shape[2], HEADS * CHANNELS))
+    shape = torch.Size(shape or (2, LAYERS, bits.shape[2], HEADS * CHANNELS))
     data = torch.from_numpy(np.ascontiguousarray(bits).view(np.uint8).reshape(-1).copy())
     return TensorMemoryObj(data, MemoryObjMetadata(
-        shape=shape, dtype=torch.bfloat16, address=0, phy_size=data.numel(),
+        shape=shape, dtype=getattr(torch, dtype), address=0, phy_size=data.numel(),
         fmt=MemoryFormat.KV_2LTD, ref_count=1), None)
 
 
-def lmcache_key(i):
+def lmcache_key(i, model="a/model", rank=None, group=0, salt=""):
     from lmcache.v1.distributed.api import ObjectKey
-    return ObjectKey(chunk_hash=i.to_bytes(16, "big"), model_name="a/model", kv_rank=i)
+    return ObjectKey(chunk_hash=i.to_bytes(16, "big"), model_name=model,
+                     kv_rank=i if rank is None else rank, object_group_id=group, cache_salt=salt)
+
+
+def lmcache_store(adapter, keys, objects):
+    adapter.submit_store_task(keys, objects)
+    wait_for(adapter.get_store_event_fd())
+    [result] = adapter.pop_completed_store_tasks().values()
+    return result
+
+
+def lmcache_find(adapter, keys, descs=None):
+    """Indices of the keys that a look-up finds. descs: layouts by group."""
+    task = adapter.submit_lookup_and_lock_task(keys, descs or {})
+    wait_for(adapter.get_lookup_and_lock_event_fd())
+    return adapter.query_lookup_and_lock_result(task).get_indices_list()
+
+
+def lmcache_load(adapter, keys, objects):
+    """Indices of the keys that were loaded."""
+    task = adapter.submit_load_task(keys, objects)
+    wait_for(adapter.get_load_event_fd())
+    return adapter.query_load_result(task).get_indices_list()
 
 
 def test_lmcache(lmcache_adapter, tmp_path):
@@ -125,26 +147,6 @@ def lmcache_bench(path, **env):
     assert "All 32 keys data verified OK" in done.stdout
 
 
-def test_lmcache_keys_differ():
-    from types import SimpleNamespace
-    engine("lmcache.lmcache_native")
-    from kvarc.lmcache import key_of
-
-    def text(**members):
-        return key_of(SimpleNamespace(**members))
-
-    plain = text(model_name="a/model", kv_rank=1, object_group_id=2, chunk_hash=b"\xaa",
-                 cache_salt="s")
-    assert plain == "lmcache@a/model@0x1@2@aa@s"
-    a = text(model_name="A", kv_rank=1, object_group_id=2, chunk_hash=b"\xaa",
-             cache_salt="0x3@4@bb@s")
-    b = text(model_name="A@0x1@2@aa", kv_rank=3, object_group_id=4, chunk_hash=b"\xbb",
-             cache_salt="s")
-    assert a != b
-    assert text(model_name="%40", kv_rank=1, object_group_id=2, chunk_hash=b"", cache_salt="") != \
-        text(model_name="@", kv_rank=1, object_group_id=2, chunk_hash=b"", cache_salt="")
-
-
 def test_lmcache_bench(tmp_path):
     lmcache_bench(str(tmp_path / "l2"))
 
@@ -163,29 +165,48 @@ def test_lmcache_wrong_parameters():
 BLOCK = 16
 
 
-def make_tier(root):
+def make_tier(root, *, layout="BLNHC", tp=1, pp=1, dtype="torch.bfloat16", blocks=1,
+              model="a/model", agnostic=True, extra_config=(), **options):
     """A tier, its primary memory of 2 n chunks, the first ones filled, and n."""
     engine("vllm.v1.kv_offload.tiering.factory")
     from vllm.v1.kv_offload import config as c
     from vllm.v1.kv_offload.tiering.factory import SecondaryTierFactory
-    row = 2 * LAYERS * BLOCK * HEADS * CHANNELS * 2
+    row = 2 * LAYERS * BLOCK * HEADS * CHANNELS * 2 * blocks
     config = c.OffloadingConfig(
         groups=(c.OffloadingGroupConfig(BLOCK, tuple(f"layers.{i}" for i in range(LAYERS)), 0),),
-        worker_kv_bytes_per_block=row, enable_kv_cache_events=False, extra_config={},
-        engine_id="e", model=c.OffloadingModelConfig("a/model", "torch.bfloat16"),
-        cache=c.OffloadingCacheConfig(BLOCK, 1),
-        parallel=c.OffloadingParallelConfig(0, 1, 1, 1, 1, 1, 0, 1, None, True),
-        kv_cache_layout="BLNHC")
-    spec = SimpleNamespace(config=config, blocks_per_chunk=1)
-    n = TOKENS // BLOCK
+        worker_kv_bytes_per_block=row // blocks // tp // pp, enable_kv_cache_events=False,
+        extra_config=dict(extra_config), engine_id="e",
+        model=c.OffloadingModelConfig(model, dtype), cache=c.OffloadingCacheConfig(BLOCK, blocks),
+        parallel=c.OffloadingParallelConfig(0, tp * pp, tp, pp, 1, 1, 0, 1, None, agnostic),
+        kv_cache_layout=layout)
+    spec = SimpleNamespace(config=config, blocks_per_chunk=blocks)
+    n = TOKENS // BLOCK // blocks
     primary = np.zeros((2 * n, row), np.int8)
     # pages of [layer, token, head, keys then values]
-    pages = cache().reshape(2, LAYERS, n, BLOCK, HEADS, CHANNELS).transpose(2, 1, 3, 4, 0, 5)
+    pages = cache().reshape(2, LAYERS, n, blocks * BLOCK, HEADS, CHANNELS)
+    pages = pages.transpose(2, 1, 3, 4, 0, 5)
     primary[:n] = np.ascontiguousarray(pages).view(np.int8).reshape(n, row)
     tier = SecondaryTierFactory.create_secondary_tier(
-        {"type": "KvarcTier", "module_path": "kvarc.vllm", "root_dir": root},
+        {"type": "KvarcTier", "module_path": "kvarc.vllm", "root_dir": root, **options},
         memoryview(primary), spec)
     return tier, primary, n
+
+
+def vllm_keys(n):
+    from vllm.v1.kv_offload.base import make_offload_key
+    return [make_offload_key(i.to_bytes(8, "big"), 0) for i in range(n)]
+
+
+def vllm_job(tier, submit, keys, rows, job=1):
+    """The result of a job of a tier."""
+    from vllm.v1.kv_offload.base import ReqContext
+    from vllm.v1.kv_offload.tiering.base import TransferJob
+    submit(TransferJob(job, keys, np.asarray(rows), submit == tier.submit_load,
+                       ReqContext(req_id="r")))
+    tier.drain_jobs()
+    [result] = tier.get_finished_jobs()
+    assert result.job_id == job and not tier.has_pending_work()
+    return result
 
 
 @pytest.fixture
@@ -219,18 +240,13 @@ def test_vllm_layouts():
 def test_vllm(vllm_tier, tmp_path):
     from vllm.v1.kv_offload.base import LookupResult, ReqContext, ScheduleEndContext, \
         make_offload_key
-    from vllm.v1.kv_offload.tiering.base import TransferJob
     tier, primary, n = vllm_tier
     context = ReqContext(req_id="r")
-    keys = [make_offload_key(i.to_bytes(8, "big"), 0) for i in range(n)]
+    keys = vllm_keys(n)
     absent = make_offload_key(b"\xff" * 8, 0)
 
     def run(job, submit, keys, rows):
-        submit(TransferJob(job, keys, np.asarray(rows), submit == tier.submit_load, context))
-        tier.drain_jobs()
-        [result] = tier.get_finished_jobs()
-        assert result.job_id == job and not tier.has_pending_work()
-        return result
+        return vllm_job(tier, submit, keys, rows, job)
 
     def lookup(key):
         for _ in range(1000):
@@ -259,8 +275,9 @@ def test_vllm(vllm_tier, tmp_path):
 
 # SGLang
 
-def make_hicache(layout, **extra):
-    """A backend, and a pool of the real class over memory that is not pinned."""
+def make_hicache(layout, tp=(0, 1), pp=(0, 1), dtype=None, model="a/model", **extra):
+    """A backend, and a pool of the real class over memory that is not pinned. tp, pp: rank and
+    size."""
     torch = pytest.importorskip("torch")
     engine("sglang.srt.mem_cache.pool_host.mha")
     from sglang.srt.mem_cache.hicache_storage import HiCacheStorageConfig
@@ -275,12 +292,12 @@ def make_hicache(layout, **extra):
                               else (0, 2, 4, 3, 1, 5))
     pool = MHATokenToKVPoolHost.__new__(MHATokenToKVPoolHost)
     pool.layout, pool.page_size, pool.layer_num = layout, PAGE, LAYERS
-    pool.head_num, pool.head_dim, pool.dtype = HEADS, CHANNELS, torch.bfloat16
+    pool.head_num, pool.head_dim, pool.dtype = HEADS, CHANNELS, dtype or torch.bfloat16
     pool.device, pool.pin_memory = "cpu", False
     pool.kv_buffer = torch.from_numpy(np.ascontiguousarray(bits).view(np.int16)) \
-        .view(torch.bfloat16)
+        .view(pool.dtype)
     config = HiCacheStorageConfig(
-        0, 1, 0, 1, 0, 1, False, False, True, "a/model",
+        *tp, *pp, 0, 1, False, False, True, model,
         extra_config={"backend_name": "kvarc", "module_path": "kvarc.sglang",
                       "class_name": "KvarcHiCache", **extra})
     backend = StorageBackendFactory.create_backend("dynamic", config, pool)

@@ -110,11 +110,13 @@ class BlockObjects:
             raise DamagedError(f"the record has more than {most} bytes")
         return data[:got[0]]
 
-    def size(self, name: str) -> Optional[int]:
-        """Bytes of an object; None: there is none."""
+    def stat(self, name: str) -> Optional[Tuple[int, int]]:
+        """Bytes of an object, and when it was put or touched, in seconds since 1970; None: there
+        is none."""
         block = ffi.new("kvarc_block *")
         with self._handle() as h:
-            return block.bytes if h.call(lib.kvarc_blocks_stat, name.encode(), block) else None
+            found = h.call(lib.kvarc_blocks_stat, name.encode(), block)
+            return (block.bytes, block.time) if found else None
 
     def touch(self, name: str) -> None:
         """Notes a use, where the store keeps the time of one."""

@@ -22,7 +22,7 @@ import numpy as np
 
 from . import _arrays
 from ._block_objects import BlockObjects
-from ._options import WRITER, chosen, shown
+from ._options import Common, WRITER, chosen, shown
 from ._types import Array, PathLike, ProfileLike, ProfilesLike, Secret
 from .errors import (AuthError, DamagedError, Error, FormatError, GeometryError,
                      InputOutputError, PredictorError)
@@ -189,6 +189,15 @@ def decode(record: Any, memory: Any, layout: BlockLayout, name: str, *,
         flat[layout.described:] = copy[:layout.size - layout.described]
 
 
+def object_name(key: str, secret: Optional[bytes] = None) -> str:
+    """The name of a block's object, 64 hex digits: a hash of its key, and of the secret if there
+    is one, without which nobody can find out whether a store has the block of a text."""
+    text = key.encode("utf-8", "surrogatepass")
+    if secret is None:
+        return hashlib.sha256(text).hexdigest()
+    return hashlib.blake2b(text, digest_size=32, key=secret, person=b"kvarc block name").hexdigest()
+
+
 class BlockStore:
     """Records as objects of a store, named by their keys' hashes, each put whole or not at all.
 
@@ -196,50 +205,87 @@ class BlockStore:
     sessions, which it may have or not. budget: bytes of all records, 0: no limit; those used
     longest ago are removed first. Several processes may use one store; each counts what it has
     found at its start and put since, by their last use in a folder, by their put in S3 and Redis.
+    ttl: seconds after its put in which a record may be used, 0: no limit; then it is a miss, and is
+    removed when it is asked for, when a store is opened, or by a put, every quarter of that time.
+    All processes of a store have the same one. With it the last use is not noted in a folder.
     sync: in a folder, records survive a crash of the machine, for some milliseconds a block.
     timeout: seconds in which S3 or Redis answer a request. s3: region, endpoint, access_key,
     secret_key, session_token, or what AWS_REGION and so on say. profiles: that records need, as of
-    Reader; other options as of Writer. Any number of threads may call it.
+    Reader; other options as of Writer. With key= records are encrypted, and the names of their
+    objects are hashes with that key: without it they are misses, and do not show which tokens they
+    are of. Any number of threads may call it.
 
     put(), get(), exists() and delete() never raise for what is wrong with records or services: a
     block that cannot be read is a miss, is named in the log, and is removed when it is damaged; one
-    that needs another key or profile is replaced by the next put() of its key.
+    that needs another passphrase or profile is replaced by the next put() of its key.
     After a service has not answered, all is a miss for PAUSE seconds, in which it is not asked.
     place: the URL, to show it; used: bytes of the records that are counted.
     """
 
     PAUSE = 10.0
 
-    def __init__(self, url: PathLike, *, budget: int = 0, sync: bool = False, timeout: float = 5.0,
-                 s3: Optional[Mapping[str, str]] = None, profiles: ProfilesLike = None,
-                 level: int = 1, verify: bool = False, segment_tokens: int = 0,
-                 profile: Optional[ProfileLike] = None, parity: float = 0.0,
-                 key: Optional[bytes] = None, passphrase: Optional[Secret] = None,
-                 threads: Optional[int] = 1, memlimit: int = 0) -> None:
+    def __init__(self, url: PathLike, *, budget: int = 0, ttl: float = 0.0, sync: bool = False,
+                 timeout: float = 5.0, s3: Optional[Mapping[str, str]] = None,
+                 profiles: ProfilesLike = None, level: int = 1, verify: bool = False,
+                 segment_tokens: int = 0, profile: Optional[ProfileLike] = None,
+                 parity: float = 0.0, key: Optional[bytes] = None,
+                 passphrase: Optional[Secret] = None, threads: Optional[int] = 1,
+                 memlimit: int = 0) -> None:
         self.options = chosen(locals(), WRITER)
         del self.options["sync"]  # here it is of the store
+        Common().keys(key, passphrase)  # a key that is none is a mistake now, and no miss later
+        if ttl < 0:
+            raise ValueError(f"ttl: {ttl} is no number of seconds")
         url = os.fspath(url)
         self.remote = "://" in url and not url.startswith("file:")
         self.url = url if self.remote or url.startswith("file:") else os.path.abspath(url)
         self.place = shown(self.url)
-        self.budget = budget
+        self.budget, self.ttl = budget, ttl
         self._reading: Dict[str, Any] = {"key": key, "passphrase": passphrase, "profiles": profiles,
                                          "memlimit": memlimit}
         self._lock = threading.Lock()
         self._sizes: "OrderedDict[str, int]" = OrderedDict()  # by use, the oldest first
         self.used = 0
-        self._replaced: Set[str] = set()  # by the next put: of another key or profile
+        self._replaced: Set[str] = set()  # by the next put: of another passphrase or profile
         self._asked_from = 0.0  # monotonic time before which the service is not asked
+        self._next_sweep = time.monotonic() + ttl / 4
         self._objects = BlockObjects(self.url, sync=sync, timeout=timeout, **(s3 or {}))
-        # to list a service takes requests, which pay for a budget alone
-        for _, name, size in sorted(self._objects.list()) if budget or not self.remote else ():
+        # to list a service takes requests, which pay for a budget or ttl alone
+        for put, name, size in sorted(self._objects.list()) if budget or ttl or not self.remote \
+                else ():
+            if self._is_old(put):
+                self._remove(name)
+                continue
             self._sizes[name] = size
             self.used += size
         self._trim()
 
-    @staticmethod
-    def _name(key: str) -> str:
-        return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+    def _name(self, key: str) -> str:
+        return object_name(key, self.options["key"])
+
+    def _is_old(self, put: int) -> bool:
+        """Whether a record that was put then has expired."""
+        return self.ttl > 0 and time.time() - put >= self.ttl
+
+    def _sweep(self) -> None:
+        """Removes all records that have expired, those of other processes too, where it is time."""
+        with self._lock:
+            if not self.ttl or time.monotonic() < self._next_sweep:
+                return
+            self._next_sweep = time.monotonic() + self.ttl / 4
+        for put, name, _ in self._objects.list():
+            if self._is_old(put):
+                self._remove(name)
+                self._count(name, None)
+
+    def _size(self, name: str) -> Optional[int]:
+        """Bytes of a record; None: there is none, or it has expired, and is removed."""
+        found = self._objects.stat(name)
+        if found is None or not self._is_old(found[1]):
+            return None if found is None else found[0]
+        self._remove(name)
+        self._count(name, None)
+        return None
 
     def _away(self) -> bool:
         """Whether the service has not answered just now."""
@@ -284,7 +330,8 @@ class BlockStore:
         if self._away():
             return -1
         try:
-            if self._objects.size(name) is not None:
+            self._sweep()
+            if self._size(name) is not None:
                 if name not in self._replaced:
                     return 0
                 self._objects.remove(name)
@@ -304,6 +351,8 @@ class BlockStore:
         if self._away():
             return False
         try:
+            if self.ttl and self._size(name) is None:
+                return False
             record = self._objects.get(name, layout.size + layout.size // 8 + _OVERHEAD)
             if record is None:
                 self._count(name, None)
@@ -326,7 +375,7 @@ class BlockStore:
 
     def _touch(self, name: str, size: int) -> None:
         self._count(name, size)
-        if self.budget and not self.remote:
+        if self.budget and not self.ttl and not self.remote:
             try:
                 self._objects.touch(name)
             except Error:
@@ -335,7 +384,7 @@ class BlockStore:
     def exists(self, key: str) -> bool:
         """Whether there is a record of this key, which get() may still find damaged."""
         try:
-            return not self._away() and self._objects.size(self._name(key)) is not None
+            return not self._away() and self._size(self._name(key)) is not None
         except Error as e:
             self._failed(key, "a miss", e)
             return False
@@ -344,7 +393,7 @@ class BlockStore:
         """Removes a block; bytes of its record, 0 if there was none."""
         name = self._name(key)
         try:
-            size = 0 if self._away() else self._objects.size(name) or 0
+            size = 0 if self._away() else self._size(name) or 0
             if size:
                 self._objects.remove(name)
         except Error as e:

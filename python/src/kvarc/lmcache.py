@@ -5,16 +5,17 @@
                    "adapter_params": {"path": "/var/cache/kvarc", "budget_bytes": 100000000000}}'
 
 adapter_params: path, a folder, or s3:// or redis:// as of kvarc.Store; level (1) and profile (a
-file, for levels 2 and 3); budget_bytes (0: none): LMCache evicts when it is reached; threads (4)
-that code chunks at once; sync (false); timeout (5), seconds in which S3 or Redis answer a request,
-before all is a miss for a while.
+file, for levels 2 and 3); key_file, which encrypts (of `kvarc keygen`); budget_bytes (0: none), by
+last use, of which LMCache knows, too; ttl (0: none), seconds after its put in which a record is
+used; model_config, as of docs/serving.md; threads (4) that code chunks at once; sync (false);
+timeout (5), seconds in which S3 or Redis answer a request, before all is a miss for a while.
 Written against LMCache 0.5.6. A chunk that cannot be read is a miss.
 """
 from __future__ import annotations
 
 import logging
 import threading
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from lmcache.lmcache_native import Bitmap
 from lmcache.v1.distributed.internal_api import L2StoreResult
@@ -23,10 +24,11 @@ from lmcache.v1.memory_management import MemoryFormat
 from lmcache.v1.platform import create_event_notifier
 
 from ._batches import Batches
+from ._coding import coding
+from ._served import Served, config_of
 from .blocks import BlockLayout, BlockStore, Part
-from .models import Profile
 
-__all__ = ["KvarcL2Adapter", "layout_of", "key_of"]
+__all__ = ["KvarcL2Adapter", "layout_of", "shape_of", "served_of"]
 
 _log = logging.getLogger("kvarc.lmcache")
 _DTYPES = {"torch.bfloat16": "bf16", "torch.float16": "f16", "torch.float32": "f32",
@@ -35,15 +37,28 @@ _DTYPES = {"torch.bfloat16": "bf16", "torch.float16": "f16", "torch.float32": "f
 _AXES = {MemoryFormat.KV_2LTD: "2LTD", MemoryFormat.KV_T2D: "T2D", MemoryFormat.KV_2TD: "2TD"}
 _AXES_OF_LATENTS = "LTD"
 _MOST_CHANNELS = 65535
+Shape = Tuple[str, str]  # of a chunk: its layout and its dtypes, "" and "": not known
 
 
-def key_of(key: Any) -> str:
-    """Text of an ObjectKey, another one for each: an @ of a name is written as %40."""
-    def part(text: str) -> str:
-        return text.replace("%", "%25").replace("@", "%40")
+def _extents(obj: Any) -> Tuple[Any, Any]:
+    """Shapes and dtypes of a MemoryObj."""
+    shapes, dtypes = obj.metadata.shapes, obj.metadata.dtypes
+    if not shapes or not dtypes or len(shapes) != len(dtypes):
+        return [obj.get_shape()], [obj.get_dtype()]
+    return shapes, dtypes
 
-    return "@".join(("lmcache", part(key.model_name), f"{key.kv_rank:#x}",
-                     f"{key.object_group_id:x}", key.chunk_hash.hex(), part(key.cache_salt)))
+
+def shape_of(shapes: Any, dtypes: Any) -> Shape:
+    """Shapes and dtypes of a chunk as text."""
+    return (" ".join("x".join(map(str, shape)) for shape in shapes),
+            " ".join(str(dtype).replace("torch.", "") for dtype in dtypes))
+
+
+def served_of(key: Any, shape: Shape, config: str) -> Served:
+    """What the chunk of an ObjectKey is of. LMCache packs size and rank of all kinds of
+    parallelism in kv_rank. config: as of config_of."""
+    return Served("lmcache", key.model_name, config, *shape,
+                  (("kv_rank", f"{key.kv_rank:#x}"), ("group", f"{key.object_group_id:x}")))
 
 
 def _part(shape: Any, dtype: Any, fmt: Any) -> Optional[Part]:
@@ -65,11 +80,8 @@ def _part(shape: Any, dtype: Any, fmt: Any) -> Optional[Part]:
 def layout_of(obj: Any) -> BlockLayout:
     """The layout of a MemoryObj. What is not known of it is kept as bytes."""
     size = obj.get_size()
-    shapes, dtypes = obj.metadata.shapes, obj.metadata.dtypes
-    if not shapes or not dtypes or len(shapes) != len(dtypes):
-        shapes, dtypes = [obj.get_shape()], [obj.get_dtype()]
     parts: List[Part] = []
-    for shape, dtype in zip(shapes, dtypes):
+    for shape, dtype in zip(*_extents(obj)):
         part = _part(shape, dtype, obj.get_memory_format())
         if part is None:
             break
@@ -91,20 +103,25 @@ class KvarcL2Adapter(L2AdapterInterface):
     """See the module."""
 
     def __init__(self, params: Dict[str, Any], l1_memory_desc: Any = None) -> None:
-        known = {"path", "level", "profile", "budget_bytes", "threads", "sync", "timeout"}
+        known = {"path", "level", "profile", "key_file", "budget_bytes", "ttl", "model_config",
+                 "threads", "sync", "timeout"}
         if not isinstance(params.get("path"), str) or not params["path"]:
             raise ValueError("adapter_params: path, a folder or the URL of a store, is missing")
         if set(params) - known:
             raise ValueError("adapter_params: not known: " + ", ".join(sorted(set(params) - known)))
         budget = int(params.get("budget_bytes", 0))
         super().__init__(budget)
-        options: Dict[str, Any] = {"level": int(params.get("level", 1))}
-        if params.get("profile"):
-            options["profile"] = Profile(params["profile"])
-            options["profiles"] = [options["profile"]]
-        # LMCache counts and evicts itself
-        self._records = BlockStore(params["path"], sync=bool(params.get("sync", False)),
-                                   timeout=float(params.get("timeout", 5)), **options)
+        self._model_config = params.get("model_config")
+        if isinstance(self._model_config, str):
+            config_of("", self._model_config)  # a mistake shows at once
+        self._configs: Dict[str, str] = {}  # by the name of the model
+        # by model and group: those of chunks that this process has put or loaded, the newest last
+        self._shapes: Dict[Tuple[str, int], Dict[Shape, None]] = {}
+        self._counted: Dict[Any, int] = {}  # bytes of the keys that LMCache counts
+        self._records = BlockStore(
+            params["path"], budget=budget, ttl=float(params.get("ttl", 0)),
+            sync=bool(params.get("sync", False)), timeout=float(params.get("timeout", 5)),
+            **coding(params.get("level", 1), params.get("profile"), params.get("key_file")))
         self._lock = threading.Lock()
         self._next = 0
         self._store, self._lookup, self._load = _Tasks(), _Tasks(), _Tasks()
@@ -139,15 +156,50 @@ class KvarcL2Adapter(L2AdapterInterface):
         self._batches.submit(len(keys), one, finish, failed)
         return task
 
+    def _name(self, key: Any, shape: Shape) -> str:
+        """The name of a chunk's record."""
+        with self._lock:
+            if key.model_name not in self._configs:
+                self._configs[key.model_name] = config_of(key.model_name, self._model_config)
+            config = self._configs[key.model_name]
+        return served_of(key, shape, config).name(key.chunk_hash.hex(), key.cache_salt)
+
+    def _name_of(self, key: Any, obj: Any) -> str:
+        """The name of the record of a chunk in memory, whose shape is noted."""
+        shape = shape_of(*_extents(obj))
+        with self._lock:
+            seen = self._shapes.setdefault((key.model_name, key.object_group_id), {})
+            seen.pop(shape, None)
+            seen[shape] = None
+        return self._name(key, shape)
+
+    def _names(self, key: Any, desc: Any = None) -> List[str]:
+        """The names that the record of a chunk may have: that of the described layout, and without
+        one of those that this process has seen. Chunks of a serde are bytes, and their description
+        is of what they were before."""
+        with self._lock:
+            seen = list(self._shapes.get((key.model_name, key.object_group_id), ()))
+        if desc is not None and desc.shapes:
+            shape = shape_of(desc.shapes, desc.dtypes)
+            seen = [s for s in seen if s != shape and s[1] == "uint8" and "x" not in s[0]]
+            seen.append(shape)
+        return [self._name(key, shape) for shape in reversed(seen)]
+
     def submit_store_task(self, keys: List[Any], objects: List[Any]) -> int:
         def end(sizes: List[int]) -> L2StoreResult:
             new = [(k, n) for k, n in zip(keys, sizes) if n > 0]
+            with self._lock:
+                again = [(k, self._counted[k]) for k, _ in new if k in self._counted]
+                self._counted.update(new)
+            if again:  # their records had expired, or were damaged
+                self._notify_keys_deleted([k for k, _ in again], [n for _, n in again])
             if new:
                 self._notify_keys_stored([k for k, _ in new], [n for _, n in new])
             return L2StoreResult(all(n >= 0 for n in sizes), sum(n for _, n in new))
 
         return self._begin(self._store, keys,
-                           lambda i: self._records.put(key_of(keys[i]), objects[i].byte_array,
+                           lambda i: self._records.put(self._name_of(keys[i], objects[i]),
+                                                      objects[i].byte_array,
                                                       layout_of(objects[i])), end, -1)
 
     def pop_completed_store_tasks(self) -> Dict[int, L2StoreResult]:
@@ -164,8 +216,11 @@ class KvarcL2Adapter(L2AdapterInterface):
         return bitmap
 
     def submit_lookup_and_lock_task(self, keys: List[Any], group_layout_descs: Any) -> int:
-        return self._begin(self._lookup, keys, lambda i: self._records.exists(key_of(keys[i])),
-                           self._bitmap, False)
+        def found(i: int) -> bool:
+            desc = (group_layout_descs or {}).get(keys[i].object_group_id)
+            return any(map(self._records.exists, self._names(keys[i], desc)))
+
+        return self._begin(self._lookup, keys, found, self._bitmap, False)
 
     def query_lookup_and_lock_result(self, task_id: int) -> Optional[Bitmap]:
         with self._lock:
@@ -182,7 +237,8 @@ class KvarcL2Adapter(L2AdapterInterface):
             return self._bitmap(found)
 
         return self._begin(self._load, keys,
-                           lambda i: self._records.get(key_of(keys[i]), objects[i].byte_array,
+                           lambda i: self._records.get(self._name_of(keys[i], objects[i]),
+                                                      objects[i].byte_array,
                                                       layout_of(objects[i])), end, False)
 
     def query_load_result(self, task_id: int) -> Optional[Bitmap]:
@@ -190,10 +246,13 @@ class KvarcL2Adapter(L2AdapterInterface):
             return self._load.done.pop(task_id, None)
 
     def delete(self, keys: List[Any]) -> None:
-        sizes = [self._records.delete(key_of(k)) for k in keys]
-        gone = [(k, n) for k, n in zip(keys, sizes) if n]
-        if gone:
-            self._notify_keys_deleted([k for k, _ in gone], [n for _, n in gone])
+        for key in keys:
+            for name in self._names(key):
+                self._records.delete(name)
+        with self._lock:
+            sizes = [self._counted.pop(key, 0) for key in keys]
+        if keys:
+            self._notify_keys_deleted(keys, sizes)
 
     def report_status(self) -> Dict[str, Any]:
         return {"is_healthy": True, "type": "KvarcL2Adapter",

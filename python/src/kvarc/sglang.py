@@ -6,8 +6,10 @@
         "interface_v1": 1, "file_storage_path": "/var/cache/kvarc"}'
 
 Beside the options of SGLang's own file backend, of which this is a subclass (folder, limits,
-eviction, ranks): kvarc_level (1) and kvarc_profile (a file, for levels 2 and 3). Files have the
-names of that backend, and another content: use a folder of its own.
+eviction, ranks): kvarc_level (1) and kvarc_profile (a file, for levels 2 and 3); kvarc_key_file,
+which encrypts (of `kvarc keygen`); kvarc_ttl (0: none), seconds after its set in which a page is
+used; kvarc_model_config, as of docs/serving.md. Files have the ends of the names of that backend,
+and another content: use a folder of its own.
 
 With kvarc_store, a folder, s3:// or redis:// as of kvarc.Store, in place of file_storage_path pages
 are blocks of that store; kvarc_budget_bytes (0: none), by last use; kvarc_timeout (5), seconds in
@@ -16,6 +18,7 @@ which S3 or Redis answer a request, before all is a miss for a while. Written ag
 """
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -31,11 +34,12 @@ import torch
 from sglang.srt.mem_cache.hicache_storage import HiCacheFile
 
 from . import _arrays
-from .blocks import BlockLayout, BlockStore, Part, decode, encode, rows_of
+from ._coding import coding
+from ._served import Served, config_of
+from .blocks import BlockLayout, BlockStore, Part, decode, encode, object_name, rows_of
 from .errors import DamagedError, Error, FormatError, GeometryError, PredictorError
-from .models import Profile
 
-__all__ = ["KvarcHiCache"]
+__all__ = ["KvarcHiCache", "served_of"]
 
 _log = logging.getLogger("kvarc.sglang")
 _ANOTHER_FOLDER = "SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR"
@@ -47,16 +51,48 @@ _AXES = {"layer_first": "2LTHD", "page_first": "2TLHD", "page_first_direct": "21
          "page_head": "21HTLD"}
 
 
+# Members of a pool that say how its pages look.
+_OF_POOL = ("layout", "page_size", "layer_num", "head_num", "head_dim", "kv_lora_rank",
+            "qk_rope_head_dim", "kv_cache_dim")
+
+
+def _config(model: str, given: Any) -> str:
+    """The digest of the configuration of the model that this process serves, as of config_of, and
+    what the server's arguments change of it."""
+    try:
+        from sglang.srt.runtime_context import get_server_args
+        args = get_server_args()
+    except (ImportError, ValueError):  # no server
+        return config_of(model, given)
+    changes = [getattr(args, name, None) for name in ("json_model_override_args", "quantization")]
+    return f"{config_of(getattr(args, 'model_path', None) or model, given)} {json.dumps(changes)}"
+
+
+def served_of(config: Any, pool: Any, digest: str) -> Served:
+    """What the pages of a pool are of, by SGLang's HiCacheStorageConfig. Ranks of a model with
+    latents have equal pages, which one of them stores. digest: as of config_of."""
+    rank = "all" if config.is_mla_model else str(config.tp_rank)
+    return Served("sglang", config.model_name or "", digest,
+                  " ".join(str(getattr(pool, name, None)) for name in _OF_POOL),
+                  str(getattr(pool, "dtype", None)).replace("torch.", ""),
+                  (("tp", f"{rank}/{config.tp_size}"),
+                   ("pp", f"{config.pp_rank}/{config.pp_size}"),
+                   ("cp", f"{config.attn_cp_rank}/{config.attn_cp_size}"),
+                   ("dcp", f"{config.dcp_rank}/{config.dcp_size}")))
+
+
 class KvarcHiCache(HiCacheFile):
     """See the module."""
 
     def __init__(self, storage_config: Any, kwargs: Optional[Dict[str, Any]] = None) -> None:
         extra = storage_config.extra_config or {}
-        self._write: Dict[str, Any] = {"level": int(extra.get("kvarc_level", 1))}
-        self._read: Dict[str, Any] = {}
-        if extra.get("kvarc_profile"):
-            self._write["profile"] = Profile(extra["kvarc_profile"])
-            self._read["profiles"] = [self._write["profile"]]
+        found = coding(extra.get("kvarc_level", 1), extra.get("kvarc_profile"),
+                       extra.get("kvarc_key_file"))
+        self._read: Dict[str, Any] = {"profiles": found.pop("profiles", None), "key": found["key"]}
+        self._write: Dict[str, Any] = found
+        self._ttl = float(extra.get("kvarc_ttl", 0))
+        self._config = storage_config
+        self._digest = _config(storage_config.model_name or "", extra.get("kvarc_model_config"))
         if os.environ.get(_ANOTHER_FOLDER):
             raise ValueError(f"unset {_ANOTHER_FOLDER}: records have a folder of their own")
         self._records: Optional[BlockStore] = None
@@ -69,18 +105,34 @@ class KvarcHiCache(HiCacheFile):
                              "a store, is missing")
         super().__init__(storage_config)
         os.makedirs(self.file_path, exist_ok=True)
+        self._next_sweep = 0.0
         self._remove_stale()
 
     def _remove_stale(self) -> None:
-        """Removes temporary files of processes that were killed."""
-        now = time.time()
+        """Removes temporary files of processes that were killed, and pages that have expired."""
+        now, ends = time.time(), (self.config_suffix + ".bin", self.tp_config_suffix + ".bin")
+        self._next_sweep = now + self._ttl / 4
         for entry in os.scandir(self.file_path):
             try:
-                if _TEMPORARY.fullmatch(entry.name) and \
-                        now - entry.stat(follow_symlinks=False).st_mtime > _STALE:
+                age = now - entry.stat(follow_symlinks=False).st_mtime
+                if _TEMPORARY.fullmatch(entry.name) and age > _STALE:
                     os.unlink(entry.path)
+                elif 0 < self._ttl <= age and entry.name.endswith(ends):
+                    self._forget(entry.name[:-len(".bin")], entry.path)
             except OSError:
                 pass  # somebody else was faster, or it is not ours
+
+    def _has_file(self, name: str) -> bool:
+        """Whether there is a page; one that has expired is removed."""
+        path = self._file(name)
+        try:
+            age = time.time() - os.stat(path).st_mtime
+        except OSError:
+            return False
+        if 0 < self._ttl <= age:
+            self._forget(name, path)
+            return False
+        return True
 
     def _open_store(self, storage_config: Any, extra: Dict[str, Any]) -> None:
         """Names are those of SGLang's file backend, which gets a folder where nothing is."""
@@ -92,8 +144,8 @@ class KvarcHiCache(HiCacheFile):
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         self._records = BlockStore(
-            extra["kvarc_store"], budget=int(extra.get("kvarc_budget_bytes", 0)),
-            timeout=float(extra.get("kvarc_timeout", 5)), **self._write, **self._read)
+            extra["kvarc_store"], budget=int(extra.get("kvarc_budget_bytes", 0)), ttl=self._ttl,
+            timeout=float(extra.get("kvarc_timeout", 5)), **{**self._write, **self._read})
         self._pool = ThreadPoolExecutor(_REQUESTS, "kvarc")
 
     def _layout(self, page: torch.Tensor, pool: Any) -> BlockLayout:
@@ -127,6 +179,13 @@ class KvarcHiCache(HiCacheFile):
             raise ValueError("a page that is not contiguous, of a layout that is not known")
         return page.view(-1).view(torch.uint8).numpy()
 
+    def _get_suffixed_key(self, key: str) -> str:
+        """SGLang's own name of a page, with a digest of what it is of before the rank."""
+        pool = getattr(self, "registered_pools", {}).get(key.rpartition(".")[2])
+        served = served_of(self._config, pool or self._kv_pool(), self._digest)
+        page = object_name(key, self._read["key"]) if self._read["key"] else key
+        return f"{page}.{served.digest}{super()._get_suffixed_key(key)[len(key):]}"
+
     def _file(self, name: str) -> str:
         return os.path.join(self.file_path, name + ".bin")
 
@@ -135,6 +194,8 @@ class KvarcHiCache(HiCacheFile):
         path, layout = self._file(name), self._layout(page, pool)
         if self._records is not None:
             return self._page_of_store(self._records.get, name, page, layout) is True
+        if self._ttl:
+            self._has_file(name)
         try:
             with open(path, "rb") as f:
                 record = f.read()
@@ -185,7 +246,9 @@ class KvarcHiCache(HiCacheFile):
             return stored is not None and stored >= 0
         if name in self._replaced:
             self._forget(name, path)
-        if os.path.exists(path):
+        if self._ttl and time.time() >= self._next_sweep:
+            self._remove_stale()
+        if self._has_file(name):
             self._evictor.touch(name, path)
             return True
         part = os.path.join(self.file_path, f".{uuid.uuid4().hex}.tmp")
@@ -213,18 +276,21 @@ class KvarcHiCache(HiCacheFile):
         return True
 
     def exists(self, key: str) -> bool:
-        if self._records is None:
-            return super().exists(key)
-        return self._records.exists(self._get_suffixed_key(key))
+        name = self._get_suffixed_key(key)
+        if self._records is not None:
+            return self._records.exists(name)
+        return (not self._ttl or self._has_file(name)) and super().exists(key)
 
     def _collect_existing_component_keys(self, keys: List[str],
                                          pool_transfers: Any = None) -> Set[str]:
         if self._records is None:
-            return super()._collect_existing_component_keys(keys, pool_transfers)
+            found = super()._collect_existing_component_keys(keys, pool_transfers)
+            return {file for file in found
+                    if not self._ttl or self._has_file(file[:-len(".bin")])}
         names = [self._get_component_key(key, pool) for key in keys
                  for pool in [None] + [transfer.name for transfer in pool_transfers or []]]
-        found = self._pool.map(self._records.exists, names)
-        return {f"{name}.bin" for name, there in zip(names, found) if there}
+        there = self._pool.map(self._records.exists, names)
+        return {f"{name}.bin" for name, is_there in zip(names, there) if is_there}
 
     def clear(self) -> bool:
         """Removes all records of the folder, or all blocks of the store."""

@@ -4,37 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import json
 from typing import Any, Dict, Iterable, Optional
 
+from ._model_config import digest_of, text_of
 from .errors import OptionsError
 
-# Members of a configuration that do not change what a cache means.
-_IGNORED = frozenset((
-    "_name_or_path", "_commit_hash", "transformers_version", "architectures", "use_cache",
-    "torch_dtype", "dtype", "output_attentions", "output_hidden_states", "return_dict",
-    "attn_implementation", "_attn_implementation", "_attn_implementation_autoset", "id2label",
-    "label2id", "problem_type", "finetuning_task", "tokenizer_class", "chunk_size_feed_forward",
-    "is_encoder_decoder", "initializer_range", "attention_dropout", "hidden_dropout",
-    "resid_pdrop", "embd_pdrop", "attn_pdrop", "pretraining_tp", "torchscript",
-    "bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id"))
 # Keys of the identity, and their words in messages.
 CHECKED = {"model": "name", "revision": "revision", "model_dtype": "dtype",
            "attention": "attention implementation", "rope": "RoPE",
            "config_digest": "configuration", "weights_sample": "weights"}
 _SAMPLES = 64
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items() if k not in _IGNORED}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
-
-
-def _text(value: Any) -> str:
-    return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"))
 
 
 def _weights_sample(model: Any) -> str:
@@ -69,8 +48,8 @@ def identity(config: Any = None, model: Any = None) -> Dict[str, str]:
         "model_type": getattr(text, "model_type", ""),
         "model_dtype": str(dtype).removeprefix("torch.") if dtype else "",
         "attention": getattr(text, "_attn_implementation", None),
-        "rope": _text(rope) if rope else "",
-        "config_digest": hashlib.sha256(_text(text.to_dict()).encode()).hexdigest()[:32],
+        "rope": text_of(rope) if rope else "",
+        "config_digest": digest_of(text.to_dict()),
     }
     if model is not None and hasattr(model, "named_parameters"):
         pairs["weights_sample"] = _weights_sample(model)

@@ -6,18 +6,19 @@
          "budget_bytes": 100000000000}]}
 
 root_dir, a folder, or s3:// or redis:// as of kvarc.Store; level (1) and profile (a file, for
-levels 2 and 3); budget_bytes (0: none), by last use; n_threads (4) that code chunks at once; sync
-(false); timeout (5), seconds in which S3 or Redis answer a request, before all is a miss for a
-while; enable_kv_events (false): events of stored chunks, with locality ("LOCAL", "REMOTE"). Written
-against vLLM 0.33.0, whose interface is experimental. A chunk that cannot be read is a miss: vLLM
-computes it again.
+levels 2 and 3); key_file, which encrypts (of `kvarc keygen`); budget_bytes (0: none), by last use;
+ttl (0: none), seconds after its put in which a record is used; model_config, as of docs/serving.md;
+n_threads (4) that code chunks at once; sync (false); timeout (5), seconds in which S3 or Redis
+answer a request, before all is a miss for a while; enable_kv_events (false): events of stored
+chunks, with locality ("LOCAL", "REMOTE"). Written against vLLM 0.33.0, whose interface is
+experimental. A chunk that cannot be read is a miss: vLLM computes it again.
 """
 from __future__ import annotations
 
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Callable, ClassVar, Dict, Iterable, List, Optional
+from typing import Any, Callable, ClassVar, Iterable, List, Optional
 
 import numpy as np
 from vllm.v1.kv_offload.base import (Locality, LookupResult, Medium, OffloadingEvent, OffloadKey,
@@ -27,10 +28,11 @@ from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, TransferJob
 
 from ._batches import Batches
+from ._coding import coding
+from ._served import Served, config_of
 from .blocks import BlockLayout, BlockStore, Part, rows_of
-from .models import Profile
 
-__all__ = ["KvarcTier", "layout_of"]
+__all__ = ["KvarcTier", "layout_of", "served_of"]
 
 _DTYPES = {"bfloat16": "bf16", "float16": "f16", "half": "f16", "float32": "f32", "float": "f32",
            "fp8": "e4m3", "fp8_e4m3": "e4m3", "float8_e4m3fn": "e4m3", "fp8_e5m2": "e5m2",
@@ -38,6 +40,7 @@ _DTYPES = {"bfloat16": "bf16", "float16": "f16", "half": "f16", "float32": "f32"
 _BYTES = {"bf16": 2, "f16": 2, "f32": 4, "e4m3": 1, "e5m2": 1}
 _MOST_CHANNELS = 65535
 _REQUESTS = 8  # look-ups in a service, at once
+CONFIG = "kvarc_model_config"  # in kv_connector_extra_config: of kvarc.vllm_connector
 
 
 def layout_of(size: int, config: Any) -> BlockLayout:
@@ -68,6 +71,19 @@ def _part_of(size: int, config: Any, dtype: str) -> Optional[Part]:
     return Part(dtype, "LTD", (layers, blocks * tokens, row), "kv_packed")
 
 
+def served_of(config: Any, model_config: Any = None) -> Served:
+    """What the chunks of vLLM's OffloadingConfig are of; each has the pages of all workers."""
+    parallel, cache = config.parallel, config.cache
+    digest = config.extra_config.get(CONFIG) if model_config is None else None
+    layout = (config.kv_cache_layout, config.canonical_layout, config.replicated_layout,
+              config.worker_kv_bytes_per_block, cache.blocks_per_chunk,
+              *((group.tokens_per_block, len(group.layer_names)) for group in config.groups))
+    return Served("vllm", config.model.name, digest or config_of(config.model.name, model_config),
+                  " ".join(map(str, layout)), str(config.model.dtype).replace("torch.", ""),
+                  (("tp", f"all/{parallel.tp_size}"), ("pp", f"all/{parallel.pp_size}"),
+                   ("pcp", f"all/{parallel.pcp_size}"), ("dcp", f"all/{parallel.dcp_size}")))
+
+
 class _Lookups(AsyncLookupManager):
     def __init__(self, tier: "KvarcTier") -> None:
         super().__init__(tier_type=tier.tier_type)
@@ -84,7 +100,8 @@ class KvarcTier(SecondaryTierManager):
 
     def __init__(self, offloading_spec: Any, primary_kv_view: memoryview, tier_type: str,
                  root_dir: str, level: int = 1, profile: Optional[str] = None,
-                 budget_bytes: int = 0, n_threads: int = 4, sync: bool = False,
+                 key_file: Optional[str] = None, budget_bytes: int = 0, ttl: float = 0.0,
+                 model_config: Any = None, n_threads: int = 4, sync: bool = False,
                  timeout: float = 5.0, enable_kv_events: bool = False,
                  locality: Optional[str] = None, backpressure_detector: Any = None) -> None:
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
@@ -92,16 +109,13 @@ class KvarcTier(SecondaryTierManager):
         self._events: Optional[List[OffloadingEvent]] = None
         if enable_kv_events and offloading_spec.kv_events_config.enable_kv_cache_events:
             self._events = []
-        options: Dict[str, Any] = {"level": level}
-        if profile:
-            options["profile"] = Profile(profile)
-            options["profiles"] = [options["profile"]]
-        self._records = BlockStore(root_dir, budget=budget_bytes, sync=sync, timeout=timeout,
-                                   **options)
-        # its names are others for other models, layouts and ranks
+        self._served = served_of(offloading_spec.config, model_config)
+        self._records = BlockStore(root_dir, budget=budget_bytes, ttl=float(ttl), sync=sync,
+                                   timeout=timeout, **coding(level, profile, key_file))
+        # vLLM's own names of chunks, with all that it distinguishes
         self._names = FileMapper.from_offloading_spec(
             root_dir="vllm", offloading_spec=offloading_spec,
-            blocks_per_file=offloading_spec.blocks_per_chunk, parallel_agnostic=True)
+            blocks_per_file=offloading_spec.blocks_per_chunk)
         self._rows = np.asarray(primary_kv_view)
         self._rows = self._rows.reshape(len(self._rows), -1).view(np.uint8)
         self._layout = layout_of(self.block_size_bytes, offloading_spec.config)
@@ -113,7 +127,7 @@ class KvarcTier(SecondaryTierManager):
         self._lookups = _Lookups(self)
 
     def _key(self, key: OffloadKey) -> str:
-        return self._names.get_file_name(key)
+        return self._served.name(self._names.get_file_name(key))
 
     def has(self, key: OffloadKey) -> bool:
         """Whether there is a record of this key."""
