@@ -5,7 +5,7 @@
 #
 # SmolLM2-135M (full attention) and Gemma 3 270M (sliding windows of 512 tokens, which the prompt
 # is longer than), from their GGUF files: a cache is saved, and a new process loads it and must
-# generate the same 64 greedy tokens with the same logits. Some 5 GB in FOLDER, from the network,
+# generate the same 64 greedy tokens with the same logits; canaries of changed weights. Some 5 GB in FOLDER, from the network,
 # once; 5 minutes of processor time. Last line as of check.sh.
 set -eu
 

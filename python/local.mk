@@ -17,7 +17,7 @@ EXTRA_DIST += python/src/kvarc/__init__.py python/src/kvarc/__main__.py \
 	python/src/kvarc/_types.py python/src/kvarc/_native.pyi \
 	python/src/kvarc/_dlpack.py python/src/kvarc/_device_memory.py \
 	python/src/kvarc/_device_cache.py python/src/kvarc/device.py \
-	python/src/kvarc/archive.py python/src/kvarc/blocks.py \
+	python/src/kvarc/archive.py python/src/kvarc/blocks.py python/src/kvarc/canary.py \
 	python/src/kvarc/cache.py python/src/kvarc/errors.py \
 	python/src/kvarc/geometry.py python/src/kvarc/measure.py python/src/kvarc/models.py \
 	python/src/kvarc/py.typed python/src/kvarc/reader.py python/src/kvarc/session.py \
@@ -25,6 +25,7 @@ EXTRA_DIST += python/src/kvarc/__init__.py python/src/kvarc/__main__.py \
 	python/src/kvarc/vllm_connector.py \
 	python/src/kvarc/mlx.py python/src/kvarc/replay.py python/src/kvarc/replay_external.py \
 	python/src/kvarc/store.py python/src/kvarc/training.py python/src/kvarc/transformers.py \
+	python/src/kvarc/transformers_canary.py \
 	python/src/kvarc/transformers_layers.py python/src/kvarc/transformers_model.py \
 	python/src/kvarc/writer.py
 EXTRA_DIST += python/tests/greedy.py python/tests/services.py python/tests/test_block_services.py \
@@ -33,7 +34,7 @@ EXTRA_DIST += python/tests/greedy.py python/tests/services.py python/tests/test_
 	python/tests/test_mlx.py python/tests/test_replay.py \
 	python/tests/test_transformers.py
 EXTRA_DIST += python/tests/conftest.py python/tests/test_archives.py \
-	python/tests/test_blocks.py python/tests/test_device.py \
+	python/tests/test_blocks.py python/tests/test_canary.py python/tests/test_device.py \
 	python/tests/test_serving_names.py python/tests/test_serving_options.py \
 	python/tests/test_serving.py python/tests/test_arguments.py python/tests/test_profiles.py \
 	python/tests/test_conveniences.py \

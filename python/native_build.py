@@ -14,7 +14,7 @@ ffi.cdef(declarations(INCLUDE))
 ffi.set_source(
     "kvarc._native",
     '#include "kvarc.h"\n#include "kvarc/tools.h"\n#include "kvarc/blocks.h"\n'
-    '#include "kvarc/device.h"\n',
+    '#include "kvarc/canary.h"\n#include "kvarc/device.h"\n',
     include_dirs=[INCLUDE],
     py_limited_api=True,
 )

@@ -5,7 +5,7 @@ import re
 
 # In the order in which they need each other.
 HEADERS = ("base", "geometry", "io", "keys", "sources", "profile", "predictor", "lossy", "stored",
-           "repair", "writer", "reader", "file", "train", "store", "blocks", "device")
+           "repair", "writer", "reader", "file", "canary", "train", "store", "blocks", "device")
 
 # Calls of the library into Python; void pointers are handles of cffi unless said otherwise.
 CALLBACKS = """

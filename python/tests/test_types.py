@@ -20,7 +20,7 @@ SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(kvarc.__file__)))
 def public_calls():
     """(name, function) of the package and of its modules that can be imported here."""
     owners = [("kvarc", kvarc, kvarc.__all__)]
-    for name in ("blocks", "mlx", "replay", "transformers"):
+    for name in ("blocks", "canary", "mlx", "replay", "transformers"):
         try:
             module = importlib.import_module(f"kvarc.{name}")
         except ImportError:

@@ -8,6 +8,8 @@ from typing import Any, Dict, Optional
 # An adapter has `name`; matches(obj) -> bool; to_cache(obj, *, tokens, model, config) -> Cache,
 # which sets Cache.format to the name; from_cache(cache, config, *, model, device, ignore) -> obj,
 # of a Cache that was read with raw=True (bits of bf16 are uint16; Layer.dtypes has the dtypes).
+# canary(model) -> its fingerprint or None, and check_canary(recorded, model) -> canary.Verdict, where
+# the framework's models can compute one.
 # With takes_tensors True, arrays of Layer.tensors may be tensors of torch instead, in the GPU of
 # the keyword device.
 _registered: Dict[str, Any] = {}

@@ -7,6 +7,7 @@ import io
 import os
 import secrets
 import stat
+import warnings
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, \
@@ -22,6 +23,8 @@ from .cache import Cache, Layer
 from .errors import FormatError, InputOutputError, OptionsError, input_output, of_os_error
 from .reader import Reader
 from .writer import Writer
+
+_CANARY = "canary"  # the key of the identity
 
 __all__ = ["save", "load", "dumps", "loads", "load_cache", "load_tokens", "to_cache", "from_cache"]
 
@@ -92,6 +95,38 @@ def to_cache(cache: CacheLike, *, tokens: Optional[IdsLike] = None, model: Any =
     return made
 
 
+def add_canary(made: Cache, model: Any) -> None:
+    """Adds to the identity of a cache what its model computes of fixed tokens, where there is a
+    model that can. A model that fails costs the canary, with a warning, and not the cache."""
+    adapter = None if model is None or isinstance(model, str) else _adapters.get(made.format)
+    if not hasattr(adapter, "canary") or _CANARY in made.identity:
+        return
+    try:
+        text = adapter.canary(model)
+    except Exception as e:
+        warnings.warn("no canary is recorded, as the model could not compute its tokens: "
+                      f"{e} (canary=False does without)", stacklevel=3)
+        return
+    if text:
+        made.identity = {**made.identity, _CANARY: text}
+
+
+def _check_canary(cache: Cache, adapter: Any, model: Any, exact: bool) -> None:
+    """Raises OptionsError where the model computes other values of the fixed tokens."""
+    recorded = cache.identity.get(_CANARY)
+    if model is None or not hasattr(adapter, "check_canary") or not recorded and not exact:
+        return
+    if not recorded:
+        raise OptionsError("exact: no canary was recorded with this cache: save it again with "
+                           "model=, or load it without exact=")
+    verdict = adapter.check_canary(recorded, model)
+    if verdict.answer == "not" or exact and verdict.answer != "exact":
+        raise OptionsError(f"the cache is not of this model: {verdict.text}; use the model that "
+                           "it was saved with, or canary=False")
+    if verdict.answer != "exact":
+        warnings.warn(f"the cache may be of another model: {verdict.text}", stacklevel=4)
+
+
 @contextmanager
 def _opened(device: Any) -> Iterator[Any]:
     """A Device, which is closed behind it if this opens it; None, or the CPU: none."""
@@ -123,7 +158,7 @@ def _write(file: Any, cache: Cache, rope: Any, options: Dict[str, Any]) -> Dict[
 def save(file: Target, cache: CacheLike, *, tokens: Optional[IdsLike] = None, model: Any = None,
          dtype: Optional[str] = None, metadata: Optional[Mapping[str, Any]] = None,
          identity: Optional[Mapping[str, str]] = None, config: Any = None, rope: RopeLike = None,
-         device: Optional[DeviceLike] = None, replay: Any = None,
+         canary: bool = True, device: Optional[DeviceLike] = None, replay: Any = None,
          schedule: Optional[Sequence[int]] = None, level: int = 1, verify: bool = False,
          segment_tokens: int = 0, profile: Optional[ProfileLike] = None,
          predictor: Optional[PredictorLike] = None, embed_profile: bool = False,
@@ -145,6 +180,8 @@ def save(file: Target, cache: CacheLike, *, tokens: Optional[IdsLike] = None, mo
     not say it: "bf16" for uint16. metadata: anything that JSON has, returned by load_cache.
     identity: more text pairs for `kvarc info`. rope: of the keys (levels 2 and 3 need it): a
     Rope, or theta (10000.0) where all channels are rotated.
+    canary: a model of transformers computes 32 fixed tokens, too, whose fingerprint is recorded;
+    load() lets its model compute them again, and refuses other weights.
     replay: a model of transformers (with schedule=, the numbers of tokens that it took at once)
     or a kvarc.replay.Recorder, which computes the cache again: only what differs is stored.
     device: a Device, or "cuda:0": pairs, and the tensors of a kvarc.Cache, that are arrays of this
@@ -159,6 +196,8 @@ def save(file: Target, cache: CacheLike, *, tokens: Optional[IdsLike] = None, mo
             cache = borrow_cache(found, cache, dtype)
         made = to_cache(cache, tokens=tokens, model=model, dtype=dtype, metadata=metadata,
                         identity=identity, config=config)
+        if canary:
+            add_canary(made, model)
         if replay is not None:
             if found is not None:
                 raise ValueError("device: a cache that is replayed is encoded on the host")
@@ -170,7 +209,7 @@ def save(file: Target, cache: CacheLike, *, tokens: Optional[IdsLike] = None, mo
 def dumps(cache: CacheLike, *, tokens: Optional[IdsLike] = None, model: Any = None,
           dtype: Optional[str] = None, metadata: Optional[Mapping[str, Any]] = None,
           identity: Optional[Mapping[str, str]] = None, config: Any = None, rope: RopeLike = None,
-          device: Optional[DeviceLike] = None, replay: Any = None,
+          canary: bool = True, device: Optional[DeviceLike] = None, replay: Any = None,
           schedule: Optional[Sequence[int]] = None, level: int = 1, verify: bool = False,
           segment_tokens: int = 0, profile: Optional[ProfileLike] = None,
           predictor: Optional[PredictorLike] = None, embed_profile: bool = False,
@@ -350,9 +389,11 @@ def _adapter_of(name: str) -> Any:
 
 
 def from_cache(cache: Cache, config: Any = None, *, model: Any = None, device: Any = None,
-               ignore: Iterable[str] = ()) -> Any:
+               ignore: Iterable[str] = (), canary: bool = True, exact: bool = False) -> Any:
     """What load() returns of a Cache; with config, or model, of one that was read with raw=True.
-    device, ignore: as of load(), of caches of a framework."""
+    device, ignore, canary, exact: as of load(), of caches of a framework."""
+    if exact and (model is None or not canary):
+        raise TypeError("exact: goes with model=, and with a canary")
     if config is None:
         config = getattr(model, "config", None)
     if config is not None:
@@ -360,7 +401,10 @@ def from_cache(cache: Cache, config: Any = None, *, model: Any = None, device: A
         adapter = _adapter_of(name)
         if adapter is None:
             raise TypeError(f"there is no adapter for caches of {name!r}")
-        return adapter.from_cache(cache, config, model=model, device=device, ignore=ignore)
+        made = adapter.from_cache(cache, config, model=model, device=device, ignore=ignore)
+        if canary:
+            _check_canary(cache, adapter, model, exact)
+        return made
     plain = all(list(layer.tensors) == ["key", "value"] and not layer.states
                 for layer in cache.layers)
     if not cache.format.startswith("pairs") and not (cache.format == "cache" and plain):
@@ -398,8 +442,8 @@ def _decoder(device: Any) -> Any:
 
 
 def _load_for(file: Source, config: Any, reader: Dict[str, Any], layers: Range, tokens: Range,
-              model: Any, device: Any, ignore: Iterable[str]) -> Any:
-    """load() with config=."""
+              device: Any, checks: Dict[str, Any]) -> Any:
+    """load() with config=; checks: model, ignore, canary, exact of from_cache."""
     from .device import Device
 
     def device_of(name: str) -> Any:
@@ -407,7 +451,7 @@ def _load_for(file: Source, config: Any, reader: Dict[str, Any], layers: Range, 
         return _decoder(device) if takes else None
     cache = _load(file, layers, tokens, True, device_of, reader, whole=True)
     where = f"cuda:{device.ordinal}" if isinstance(device, Device) else device
-    return from_cache(cache, config, model=model, device=where, ignore=ignore)
+    return from_cache(cache, config, device=where, **checks)
 
 
 @overload
@@ -424,20 +468,20 @@ def load(file: Source, *, layers: Range = None, tokens: Range = None, raw: bool 
 def load(file: Source, *, layers: Range = None, tokens: Range = None, raw: bool = False,
          like: Optional[Like] = None, device: Optional[DeviceLike] = None, config: Any = None,
          model: Any = None, replay: Any = None, ignore: Iterable[str] = (),
-         allow_lossy: bool = False, profiles: ProfilesLike = None,
-         predictor: Optional[PredictorLike] = None, checkpoint: int = 0, request_cost: int = 0,
-         key: Optional[bytes] = None, passphrase: Optional[Secret] = None,
-         threads: Optional[int] = None, memlimit: int = 0,
+         canary: bool = True, exact: bool = False, allow_lossy: bool = False,
+         profiles: ProfilesLike = None, predictor: Optional[PredictorLike] = None,
+         checkpoint: int = 0, request_cost: int = 0, key: Optional[bytes] = None,
+         passphrase: Optional[Secret] = None, threads: Optional[int] = None, memlimit: int = 0,
          progress: Optional[Progress] = None) -> Any: ...
 
 
 def load(file: Source, *, layers: Range = None, tokens: Range = None, raw: bool = False,
          like: Optional[Like] = None, device: Optional[DeviceLike] = None, config: Any = None,
          model: Any = None, replay: Any = None, ignore: Iterable[str] = (),
-         allow_lossy: bool = False, profiles: ProfilesLike = None,
-         predictor: Optional[PredictorLike] = None, checkpoint: int = 0, request_cost: int = 0,
-         key: Optional[bytes] = None, passphrase: Optional[Secret] = None,
-         threads: Optional[int] = None, memlimit: int = 0,
+         canary: bool = True, exact: bool = False, allow_lossy: bool = False,
+         profiles: ProfilesLike = None, predictor: Optional[PredictorLike] = None,
+         checkpoint: int = 0, request_cost: int = 0, key: Optional[bytes] = None,
+         passphrase: Optional[Secret] = None, threads: Optional[int] = None, memlimit: int = 0,
          progress: Optional[Progress] = None) -> Any:
     """The cache of an archive, as it was given to save().
 
@@ -447,6 +491,9 @@ def load(file: Source, *, layers: Range = None, tokens: Range = None, raw: bool 
     config=model.config, or model=model, as a cache of the framework; ignore: what may differ from
     the model that it was saved with, as the message names it: ("attention",). replay: the model,
     for an archive that was saved with replay=.
+    canary: with model= it computes the 32 tokens of the fingerprint that was recorded: what is
+    refused (OptionsError) has other weights, another adapter or RoPE setting; what only may be
+    another model is a warning, and with exact=True refused, as is a cache without a fingerprint.
     like, device: as of load_cache. With config= any device of torch: where it is no GPU, or has
     no kernels here, the host decodes, and the tensors are moved. layers, tokens, raw as of
     load_cache; other options as of Reader.
@@ -458,15 +505,18 @@ def load(file: Source, *, layers: Range = None, tokens: Range = None, raw: bool 
         raise TypeError("ignore: goes with config= or model=")
     if like is not None and (config is not None or replay is not None):
         raise TypeError("like: goes without config=, model= and replay=")
+    checks = {"model": model, "ignore": ignore, "canary": canary, "exact": exact}
     if config is not None and replay is None:
-        return _load_for(file, config, reader, layers, tokens, model, device, ignore)
+        return _load_for(file, config, reader, layers, tokens, device, checks)
+    if exact and config is None:
+        raise TypeError("exact: goes with model=")
     if replay is None:
         return from_cache(load_cache(file, layers=layers, tokens=tokens, raw=raw, like=like,
                                      device=device, **reader))
     from . import replay as engine
     cache = engine.load_cache(file, replay, raw=raw or config is not None, ignore=ignore,
                               layers=layers, tokens=tokens, **reader)
-    return from_cache(cache, config, model=model, device=device, ignore=ignore)
+    return from_cache(cache, config, device=device, **checks)
 
 
 @overload
@@ -483,20 +533,20 @@ def loads(data: Buffer, *, layers: Range = None, tokens: Range = None, raw: bool
 def loads(data: Buffer, *, layers: Range = None, tokens: Range = None, raw: bool = False,
           like: Optional[Like] = None, device: Optional[DeviceLike] = None, config: Any = None,
           model: Any = None, replay: Any = None, ignore: Iterable[str] = (),
-          allow_lossy: bool = False, profiles: ProfilesLike = None,
-          predictor: Optional[PredictorLike] = None, checkpoint: int = 0, request_cost: int = 0,
-          key: Optional[bytes] = None, passphrase: Optional[Secret] = None,
-          threads: Optional[int] = None, memlimit: int = 0,
+          canary: bool = True, exact: bool = False, allow_lossy: bool = False,
+          profiles: ProfilesLike = None, predictor: Optional[PredictorLike] = None,
+          checkpoint: int = 0, request_cost: int = 0, key: Optional[bytes] = None,
+          passphrase: Optional[Secret] = None, threads: Optional[int] = None, memlimit: int = 0,
           progress: Optional[Progress] = None) -> Any: ...
 
 
 def loads(data: Buffer, *, layers: Range = None, tokens: Range = None, raw: bool = False,
           like: Optional[Like] = None, device: Optional[DeviceLike] = None, config: Any = None,
           model: Any = None, replay: Any = None, ignore: Iterable[str] = (),
-          allow_lossy: bool = False, profiles: ProfilesLike = None,
-          predictor: Optional[PredictorLike] = None, checkpoint: int = 0, request_cost: int = 0,
-          key: Optional[bytes] = None, passphrase: Optional[Secret] = None,
-          threads: Optional[int] = None, memlimit: int = 0,
+          canary: bool = True, exact: bool = False, allow_lossy: bool = False,
+          profiles: ProfilesLike = None, predictor: Optional[PredictorLike] = None,
+          checkpoint: int = 0, request_cost: int = 0, key: Optional[bytes] = None,
+          passphrase: Optional[Secret] = None, threads: Optional[int] = None, memlimit: int = 0,
           progress: Optional[Progress] = None) -> Any:
     """The cache of an archive in bytes, or another buffer, which is not copied; as load()."""
     options = dict(locals())

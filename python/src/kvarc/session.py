@@ -153,8 +153,10 @@ class Session:
     def append(self, cache: CacheLike, *, tokens: Optional[IdsLike] = None,
                label: Optional[str] = None, time: Optional[float] = None, compare: bool = True,
                dtype: Optional[str] = None, metadata: Optional[Mapping[str, Any]] = None,
-               identity: Optional[Mapping[str, str]] = None, config: Any = None) -> Appended:
-        """Saves the state of a cache; see save() for cache, tokens and other keywords.
+               identity: Optional[Mapping[str, str]] = None, config: Any = None,
+               canary: bool = True) -> Appended:
+        """Saves the state of a cache; see save() for cache, tokens and other keywords. The canary
+        is that of the first state.
 
         label: readable text of the checkpoint. Of a state that is the last checkpoint already,
         with the same label or None, nothing is written. time: seconds since 1970, None: now.
@@ -169,6 +171,8 @@ class Session:
         milliseconds = int((_time.time() if time is None else time) * 1000)
         with self._locked():
             if os.path.getsize(self.path) == 0:
+                if canary:
+                    archive.add_canary(made, self.model)
                 return self._first(layout, made, label, milliseconds)
             return self._next(layout, label, milliseconds, compare)
 
@@ -261,19 +265,19 @@ class Session:
     def load(self, checkpoint: int = 0, *, layers: Range = None, tokens: Range = None,
              raw: bool = False, like: Optional[Like] = None, device: Optional[DeviceLike] = None,
              config: Any = None, model: Any = None, replay: Any = None, ignore: Iterable[str] = (),
-             allow_lossy: bool = False, profiles: ProfilesLike = None,
-             predictor: Optional[PredictorLike] = None, request_cost: int = 0,
-             key: Optional[bytes] = None, passphrase: Optional[Secret] = None,
-             threads: Optional[int] = None, memlimit: int = 0,
+             canary: bool = True, exact: bool = False, allow_lossy: bool = False,
+             profiles: ProfilesLike = None, predictor: Optional[PredictorLike] = None,
+             request_cost: int = 0, key: Optional[bytes] = None,
+             passphrase: Optional[Secret] = None, threads: Optional[int] = None, memlimit: int = 0,
              progress: Optional[Progress] = None) -> Any: ...
 
     def load(self, checkpoint: int = 0, *, layers: Range = None, tokens: Range = None,
              raw: bool = False, like: Optional[Like] = None, device: Optional[DeviceLike] = None,
              config: Any = None, model: Any = None, replay: Any = None, ignore: Iterable[str] = (),
-             allow_lossy: bool = False, profiles: ProfilesLike = None,
-             predictor: Optional[PredictorLike] = None, request_cost: int = 0,
-             key: Optional[bytes] = None, passphrase: Optional[Secret] = None,
-             threads: Optional[int] = None, memlimit: int = 0,
+             canary: bool = True, exact: bool = False, allow_lossy: bool = False,
+             profiles: ProfilesLike = None, predictor: Optional[PredictorLike] = None,
+             request_cost: int = 0, key: Optional[bytes] = None,
+             passphrase: Optional[Secret] = None, threads: Optional[int] = None, memlimit: int = 0,
              progress: Optional[Progress] = None) -> Any:
         """A saved state, by number, 0: the last one; options as of kvarc.load. key and passphrase
         are those of the Session unless given."""
@@ -282,7 +286,7 @@ class Session:
             reader.update(self._secrets)
         return archive.load(self.path, layers=layers, tokens=tokens, raw=raw, like=like,
                             device=device, config=config, model=model, replay=replay,
-                            ignore=ignore, **reader)
+                            ignore=ignore, canary=canary, exact=exact, **reader)
 
 
 def _token_tracks(layout: Layout) -> List[int]:

@@ -218,7 +218,7 @@ class Store(Handle):
         return is_empty
 
     def _import(self, cache: Any, keywords: Mapping[str, Any], rope: RopeLike = None,
-                profile: Optional[Profile] = None) -> Import:
+                profile: Optional[Profile] = None, canary: bool = False) -> Import:
         known: Dict[str, Any] = {"rope": rope, "profiles": profile}
         if is_path(cache):
             for name, value in keywords.items():
@@ -227,6 +227,8 @@ class Store(Handle):
                                     "which says itself what it holds")
             return Import(cache, self._common, identity=keywords["identity"], **known)
         made = archive.to_cache(cache, **keywords)
+        if canary:
+            archive.add_canary(made, keywords["model"])
         identity = {**({"model": made.model} if made.model else {}), **made.identity}
         return Import(_safetensors.dump(made), self._common, name=_safetensors.NAME,
                       identity=identity, **known)
@@ -236,12 +238,13 @@ class Store(Handle):
              rope: RopeLike = None, verify: bool = False, tokens: Optional[IdsLike] = None,
              model: Any = None, dtype: Optional[str] = None,
              metadata: Optional[Mapping[str, Any]] = None,
-             identity: Optional[Mapping[str, str]] = None, config: Any = None) -> Saved:
+             identity: Optional[Mapping[str, str]] = None, config: Any = None,
+             canary: bool = True) -> Saved:
         """Saves a cache, as kvarc.save takes it (with tokens=, or nothing is shared), or the
         file at a path, as the next version of a session. It is durable when the call returns.
         time: seconds since 1970, None: now. rope: theta of the keys, where the profile is for
-        several. tokens, model, dtype, metadata, identity, config as of kvarc.save; of a file
-        identity alone."""
+        several. tokens, model, dtype, metadata, identity, config, canary as of kvarc.save; of a
+        file identity alone."""
         keywords = chosen(locals(), _CACHE)
         profile = None if profile is None else Profile.of(profile)
         options, saved = ffi.new("kvarc_save_options *"), ffi.new("kvarc_saved *")
@@ -251,7 +254,7 @@ class Store(Handle):
                     ffi.sizeof("kvarc_writer_options"))
         options.label = common.text(label)
         options.time = int((_time.time() if time is None else time) * 1000)
-        with self._import(cache, keywords, rope, profile) as im:
+        with self._import(cache, keywords, rope, profile, canary) as im:
             try:
                 self._check(lib.kvarc_store_save(self._handle(make=True), session.encode("utf-8"),
                                                  im.c[0], options, saved), session)
@@ -268,6 +271,10 @@ class Store(Handle):
         """The files of a version, byte for byte, by name; version 0: the last one whose archives
         are there, with a warning where it is not the last one. NotFoundError: there is no such
         version."""
+        return self._files(session, version)[0]
+
+    def _files(self, session: str, version: int) -> Tuple[Dict[str, bytearray], int]:
+        """load_files, and the number of the version that was loaded."""
         sinks, (name, number) = MemorySinks(self._common.trouble), _named(session, version)
         loaded = ffi.new("kvarc_session_version *")
         self._check(lib.kvarc_store_load(self._handle(), name, number, lib.kvpy_item_open,
@@ -275,12 +282,12 @@ class Store(Handle):
                     f"{session}@{version}" if version else session)
         if loaded.passed_over:
             warnings.warn(f"{session}: version {loaded.passed_over} needs archives that are not "
-                          f"there: version {loaded.number} was loaded", stacklevel=2)
+                          f"there: version {loaded.number} was loaded", stacklevel=3)
         if loaded.not_whole:
             warnings.warn(f"{session}: an archive of version {loaded.number} is not whole, but all "
                           "that the version needs was there: the next save stores it again",
-                          stacklevel=2)
-        return {name: one.data for name, one in sinks.items}
+                          stacklevel=3)
+        return {name: one.data for name, one in sinks.items}, loaded.number
 
     @overload
     def load(self, session: str, version: int = 0, *, layers: Range = None, tokens: Range = None,
@@ -290,21 +297,23 @@ class Store(Handle):
     @overload
     def load(self, session: str, version: int = 0, *, layers: Range = None, tokens: Range = None,
              raw: bool = False, like: Optional[Like] = None, device: Optional[DeviceLike] = None,
-             config: Any = None, model: Any = None, ignore: Iterable[str] = ()) -> Any: ...
+             config: Any = None, model: Any = None, ignore: Iterable[str] = (),
+             canary: bool = True, exact: bool = False) -> Any: ...
 
     def load(self, session: str, version: int = 0, *, layers: Range = None, tokens: Range = None,
              raw: bool = False, like: Optional[Like] = None, device: Optional[DeviceLike] = None,
-             config: Any = None, model: Any = None, ignore: Iterable[str] = ()) -> Any:
+             config: Any = None, model: Any = None, ignore: Iterable[str] = (),
+             canary: bool = True, exact: bool = False) -> Any:
         """The cache of a version, as it was given to save(), or that of a file, as kvarc.load
         gives it of an archive of `kvarc pack`; options as of kvarc.load. FormatError: no cache is
         known in it, see load_files."""
-        files = self.load_files(session, version)
+        files, number = self._files(session, version)
         if config is None:
             config = getattr(model, "config", None)
         if _safetensors.NAME not in files:
             return archive.load(self._packed(session, files), layers=layers, tokens=tokens,
                                 config=config, model=model, raw=raw, like=like, device=device,
-                                ignore=ignore)
+                                ignore=ignore, canary=canary, exact=exact)
         whole = _safetensors.parse(files[_safetensors.NAME])
         if config is not None:
             archive.check_whole(_layers_of(whole), layers, tokens)
@@ -318,7 +327,10 @@ class Store(Handle):
                     dtype = layer.dtypes.get(name, "bytes")
                     arrays[name] = _arrays.from_bits(array, dtype, raw or config is not None) \
                         if where is None else _arrays.to_torch(array, dtype, where)
-        return archive.from_cache(cache, config, model=model, device=device, ignore=ignore)
+        if config is not None:  # what is recorded of a version is beside its file
+            cache.identity = self.identity(_named(session, 0)[0].decode(), number)
+        return archive.from_cache(cache, config, model=model, device=device, ignore=ignore,
+                                  canary=canary, exact=exact)
 
     def _packed(self, session: str, files: Dict[str, bytearray]) -> Any:
         """An archive of the first of the files that has a cache."""

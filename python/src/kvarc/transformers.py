@@ -10,6 +10,7 @@ from . import _adapters
 from ._types import IdsLike
 from .cache import Cache
 from .errors import OptionsError
+from .transformers_canary import compare, fingerprint
 from .transformers_layers import damaged, entry, make_layer, take_layer
 from .transformers_model import check, environment, identity
 
@@ -133,6 +134,8 @@ class _Adapter:
 
     to_cache = staticmethod(to_cache)
     from_cache = staticmethod(from_cache)
+    canary = staticmethod(fingerprint)
+    check_canary = staticmethod(compare)
 
 
 _adapters.register(_Adapter())
