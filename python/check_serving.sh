@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Tests of the Python package with torch, transformers, mlx-lm, LMCache, vLLM and SGLang, on a CPU:
 # check_serving.sh FOLDER [PYTEST-ARGUMENT...], with the build folder of the library in
-# $KVARC_BUILD. Some 8 GB in FOLDER, from the network, once. Arguments and last line as of check.sh.
+# $KVARC_BUILD. Some 8 GB in FOLDER, from the network, once. KVARC_TRANSFORMERS: another version than
+# 5.23.0, or newest. Arguments and last line as of check.sh.
 #
 # Engines are installed without what they need for GPUs: their storage classes are all that is used.
 # vLLM's own tests of its file tier, from its source package, then run with KvarcTier instead
@@ -17,12 +18,14 @@ here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
 
+version=${KVARC_TRANSFORMERS:-5.23.0}
 if [ ! -e "$folder/ready" ]; then
 	rm -rf "$folder/venv"
 	"${PYTHON3:-python3}" -m venv "$folder/venv"
 	install() { timeout 1800 "$folder/venv/bin/pip" install -q --disable-pip-version-check "$@"; }
 	install 'setuptools >= 77' cffi numpy pytest ml_dtypes fsspec tqdm safetensors \
-		torch==2.15.0 transformers==5.23.0 mlx mlx-cpu mlx-lm
+		torch==2.15.0 "transformers$([ "$version" = newest ] || echo "==$version")" \
+		mlx mlx-cpu mlx-lm
 	install --no-deps lmcache==0.5.6 vllm==0.33.0 sglang==0.5.23 compressed-tensors torchvision
 	install prometheus_client numba py-cpuinfo aiohttp cachetools aiofile aiofiles msgspec pyzmq \
 		awscrt cbor2 openai_harmony openai uvloop fastapi partial_json_parser llguidance dill \

@@ -220,9 +220,9 @@ def test_lmcache(stored, tmp_path):
 
 def test_lmcache_serde(tmp_path):
     """Chunks that a serde has made bytes of are found though LMCache describes what they were."""
-    import torch
     path = str(tmp_path / "l2")
     adapter, key, obj = lmcache_of(path)
+    import torch
     descs = descs_of(key, obj)
     data = lmcache_objects(np.zeros(1000, np.uint8), "uint8", (1000,))
     assert lmcache_store(adapter, [key], [data]).is_successful()
@@ -262,7 +262,7 @@ def sglang_of(setting, **extra):
 @pytest.mark.parametrize("where", ["file_storage_path", "kvarc_store"])
 @pytest.mark.parametrize("stored", SGLANG)
 def test_sglang(stored, where, tmp_path):
-    import torch
+    torch = pytest.importorskip("torch")
     engine("sglang.srt.mem_cache.pool_host.mha")
     folder = {where: str(tmp_path / "hi")}
     keys, indices = [f"k{i}" for i in range(TOKENS // PAGE)], torch.arange(TOKENS)

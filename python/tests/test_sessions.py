@@ -4,6 +4,7 @@ import fcntl
 import os
 import subprocess
 import sys
+from datetime import datetime, timezone
 
 import numpy as np
 import pytest
@@ -112,6 +113,7 @@ def test_store(tmp_path):
         assert [v.session for v in store.list()] == ["chat/1", "chat/2"]
         assert [(v.number, v.label) for v in store.log("chat/1")] == [(1, "one"), (2, "")]
         assert store.log("chat/1")[0].time == 12500
+        assert store.log("chat/1")[0].when == datetime(1970, 1, 1, 0, 0, 12, 500000, timezone.utc)
         assert store.identity("chat/2")["model"] == "m"
         assert same_pairs(store.load("chat/1", raw=True), pairs)
         assert same_pairs(store.load("chat/2", raw=True), first(600))

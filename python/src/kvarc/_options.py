@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+from datetime import datetime, timezone
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from ._io import Progress
@@ -44,6 +45,14 @@ def count(value: Any, what: str, most: int = (1 << 63) - 1) -> int:
     if not 0 <= n <= most:
         raise ValueError(f"{what}: {n} is not a number from 0 to {most}")
     return n
+
+
+def date_of(milliseconds: int) -> Optional[datetime]:
+    """A time since 1970 in UTC, None for 0: not known, and for what no calendar has."""
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, timezone.utc) if milliseconds else None
+    except (OverflowError, OSError, ValueError):
+        return None
 
 
 def shown(url: str) -> str:

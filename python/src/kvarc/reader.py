@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, cast
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from . import _arrays, geometry
 from ._io import Calls, FileSource, Handle, MemorySinks
 from ._native import ffi, lib
-from ._options import Common, reader_options
+from ._options import Common, date_of, reader_options
 from ._ranges import Range, span
 from ._types import Array, PredictorLike, ProfilesLike, Progress, ReaderInfo, Secret, Source
 from .errors import DamagedError, OptionsError, Trouble
@@ -24,8 +25,9 @@ STATES = {lib.KVARC_STATE_CLOSED: "closed", lib.KVARC_STATE_OPEN: "open",
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A state that the archive can be opened at. time: milliseconds since 1970, 0: not known;
-    tokens: of the longest track; end: bytes of the archive up to it."""
+    """A state that the archive can be opened at. time: milliseconds since 1970, 0: not known, of
+    which `when` is the datetime; tokens: of the longest track; end: bytes of the archive up to
+    it."""
 
     number: int
     label: str
@@ -33,6 +35,11 @@ class Checkpoint:
     tokens: int
     new_tokens: int
     end: int
+
+    @property
+    def when(self) -> Optional[datetime]:
+        """time in UTC, None: not known."""
+        return date_of(self.time)
 
 
 @dataclass(frozen=True)

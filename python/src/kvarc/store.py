@@ -7,13 +7,14 @@ import re
 import time as _time
 import warnings
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union, overload
 
 from . import _arrays, _ranges, _safetensors, archive, geometry
 from ._import import Import
 from ._io import Handle, MemorySinks, callback, is_path
 from ._native import ffi, lib
-from ._options import Common, chosen, count, shown, writer_options
+from ._options import Common, chosen, count, date_of, shown, writer_options
 from ._profiles import why_unfit
 from ._ranges import Range
 from ._types import CacheLike, DeviceLike, IdsLike, Like, Loaded, PathLike, ProfileLike, \
@@ -27,8 +28,8 @@ __all__ = ["Store", "Version", "Saved", "Found", "Collected"]
 
 @dataclass(frozen=True)
 class Version:
-    """A version of a session. time: milliseconds since 1970, 0: not known; tokens: of the
-    longest track; parent: the session that it was forked from."""
+    """A version of a session. time: milliseconds since 1970, 0: not known, of which `when` is the
+    datetime; tokens: of the longest track; parent: the session that it was forked from."""
 
     session: str
     number: int
@@ -38,6 +39,11 @@ class Version:
     label: str
     parent: str
     parent_number: int
+
+    @property
+    def when(self) -> Optional[datetime]:
+        """time in UTC, None: not known."""
+        return date_of(self.time)
 
 
 @dataclass(frozen=True)
