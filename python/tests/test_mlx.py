@@ -130,6 +130,28 @@ def test_cache_lists(tmp_path):
         assert x.dtype == y.dtype and bool(mx.array_equal(x, y))
 
 
+@pytest.mark.parametrize("make", (caches, hybrid, cache_lists))
+def test_save_prompt_cache(tmp_path, make):
+    """Lists of caches in and out, without a file of mlx-lm between."""
+    made, path = make(), tmp_path / "x.kva"
+    size = kvarc.mlx.save_prompt_cache(path, made, {"who": "test"}, verify=True)
+    assert size == path.stat().st_size < sum(x.nbytes for x in arrays_of(made))
+    assert os.listdir(tmp_path) == ["x.kva"]
+    kvarc.verify(path)
+    back, metadata = kvarc.mlx.load_prompt_cache(path, return_metadata=True)
+    assert metadata == {"who": "test"} and [type(c) for c in back] == [type(c) for c in made]
+    mlx_cache.save_prompt_cache(str(tmp_path / "direct.safetensors"), made)
+    direct = mlx_cache.load_prompt_cache(str(tmp_path / "direct.safetensors"))
+    for x, y in zip(arrays_of(direct), arrays_of(back), strict=True):
+        assert x.dtype == y.dtype and bool(mx.array_equal(x, y))
+    kvarc.mlx.save_prompt_cache(path, made, key=b"k" * 32)  # replaces it
+    with pytest.raises(kvarc.AuthError):
+        kvarc.mlx.load_prompt_cache(path)
+    assert len(kvarc.mlx.load_prompt_cache(path, key=b"k" * 32)) == len(made)
+    with pytest.raises(FileNotFoundError):
+        kvarc.mlx.save_prompt_cache(tmp_path / "absent" / "x.kva", made)
+
+
 def test_quantised_in_a_list(tmp_path):
     """Stays bytes; the cache beside it does not."""
     one = mlx_cache.KVCache()

@@ -126,6 +126,7 @@ def test_vllm(stored, tmp_path):
 
 def test_vllm_of_a_folder(tmp_path):
     """The configuration of the model's folder counts, without an option."""
+    engine("vllm.v1.kv_offload.tiering.factory")
     keys = vllm_keys(1)
     for config in CONFIGS.values():
         model = write_config(tmp_path / "model", config)

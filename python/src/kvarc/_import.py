@@ -45,12 +45,12 @@ class Import:
             self.close()
             raise
 
-    def pack(self) -> Any:
-        """An archive of it in memory, of level 0."""
+    def pack(self, **options: Any) -> Any:
+        """An archive of it in memory, of level 0 unless the options of a writer say another one."""
         file, common = io.BytesIO(), self.common
         sink = FileSink(file, common.trouble)
-        common.trouble.check(lib.kvarc_pack(self.c[0], sink.c, writer_options(common, level=0),
-                                            ffi.NULL))
+        common.trouble.check(lib.kvarc_pack(
+            self.c[0], sink.c, writer_options(common, **{"level": 0, **options}), ffi.NULL))
         return file.getbuffer()
 
     def close(self) -> None:

@@ -98,7 +98,7 @@ def to_cache(cache: CacheLike, *, tokens: Optional[IdsLike] = None, model: Any =
 def add_canary(made: Cache, model: Any) -> None:
     """Adds to the identity of a cache what its model computes of fixed tokens, where there is a
     model that can. A model that fails costs the canary, with a warning, and not the cache."""
-    adapter = None if model is None or isinstance(model, str) else _adapters.get(made.format)
+    adapter: Any = None if model is None or isinstance(model, str) else _adapters.get(made.format)
     if not hasattr(adapter, "canary") or _CANARY in made.identity:
         return
     try:

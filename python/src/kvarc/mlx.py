@@ -1,17 +1,60 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Prompt caches of mlx-lm from archives: `kvarc pack prompt.safetensors`, and load it here."""
+"""Prompt caches of mlx-lm, lists of KVCache and others, as archives and from them.
+
+    kvarc.mlx.save_prompt_cache("prompt.kva", cache)
+    cache = kvarc.mlx.load_prompt_cache("prompt.kva")
+
+The archive holds the file of mlx-lm, as that of `kvarc pack prompt.safetensors` does.
+"""
 from __future__ import annotations
 
 import os
 import tempfile
-from typing import Any, Optional
+from typing import Any, Dict, List, Optional
 
-from ._options import READER, chosen
-from ._types import PredictorLike, ProfilesLike, Progress, Secret, Source
-from .errors import OptionsError
+from ._import import Import
+from ._options import Common, READER, chosen
+from ._types import PathLike, PredictorLike, ProfileLike, ProfilesLike, Progress, Secret, Source
+from .errors import OptionsError, of_os_error
 from .reader import Reader
 
-__all__ = ["load_prompt_cache"]
+__all__ = ["save_prompt_cache", "load_prompt_cache"]
+
+_NAME = "prompt.safetensors"
+
+
+def save_prompt_cache(file: PathLike, cache: List[Any],
+                      metadata: Optional[Dict[str, str]] = None, *, level: int = 1,
+                      verify: bool = False, profile: Optional[ProfileLike] = None,
+                      parity: float = 0.0, key: Optional[bytes] = None,
+                      passphrase: Optional[Secret] = None, threads: Optional[int] = None,
+                      memlimit: int = 0) -> int:
+    """Saves what mlx_lm.models.cache.save_prompt_cache saves as an archive; returns its bytes.
+
+    file: a path, which appears when the archive is complete. Other options as of Writer. mlx-lm
+    writes its file into a temporary folder first, and the archive is made in memory.
+    """
+    options = {"level": level, "verify": verify, "profile": profile, "parity": parity, "key": key,
+               "passphrase": passphrase}
+    from mlx_lm.models import cache as module
+    path = os.fspath(file)
+    with tempfile.TemporaryDirectory(prefix="kvarc-") as folder:
+        name = os.path.join(folder, _NAME)
+        module.save_prompt_cache(name, cache, metadata or {})
+        with Import(name, Common(threads=threads, memlimit=memlimit)) as im:
+            data = im.pack(**options)
+    part = f"{path}.{os.getpid()}.tmp"
+    try:
+        with open(part, "xb") as f:
+            f.write(data)
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(part, path)
+    except OSError as e:
+        if os.path.exists(part):
+            os.unlink(part)
+        raise of_os_error(e) from e
+    return len(data)
 
 
 def load_prompt_cache(file: Source, return_metadata: bool = False, *, allow_lossy: bool = False,
