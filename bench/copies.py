@@ -1,17 +1,25 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""What pack -0 and unpack cost next to a copy: processor time of a cache of 0.5 GB.
+"""What pack -0 and unpack cost next to a copy: processor time of a cache of 0.5 GB; and pack -1
+next to pack -0, of small caches.
 
 copies.py [CACHE.safetensors]; the command is $KVARC. BYTES=471000000, ROUNDS=7,
-THREADS="1 2"; FOLDERS="/dev/shm /var/tmp": where the files are, in turn.
+THREADS="1 2"; FOLDERS="/dev/shm /var/tmp": where the files are, in turn. SMALL=21: rounds of the
+small caches; BYTES=0: they alone.
 
 The cache is tiled from a real one and in the page cache; outputs have new names. Each
 round copies it, packs it and unpacks the archive. In a file system in memory that is
 over `cp`, elsewhere over `cp` and `sync` of the copy, as the command synchronises what it
 writes. Rows have the fastest of the rounds, of user and system; with two threads there is
-no target. Exit status 1: a row is above 1.6.
+no target. Small caches are the sample of 160 tokens as a slot (3.7 MB) and the first 304 tokens of
+the cache (7.0 MB); their rows have the median of the rounds, and the search for RoPE is what pack -1
+takes less when --rope says it. Exit status 1: a row is above 1.6; pack -1 of a small cache is above
+1.5 of pack -0, or the search above 5 %.
 """
+import json
 import os
+import statistics
+import struct
 import subprocess
 import sys
 import tempfile
@@ -24,6 +32,8 @@ ROUNDS = int(os.environ.get('ROUNDS', '7'))
 THREADS = os.environ.get('THREADS', '1 2').split()
 FOLDERS = os.environ.get('FOLDERS', '/dev/shm /var/tmp').split()
 TARGET = 1.6
+SMALL = int(os.environ.get('SMALL', '21'))
+SMALL_TOKENS, SMALL_TARGET, SEARCH_TARGET = 304, 1.5, 5
 
 
 def cost(*arguments):
@@ -82,12 +92,63 @@ def measure(path, real, where):
             ratio <= TARGET if judged else None, 'x')
 
 
+def cut_safetensors(path, out, tokens):
+    """The first tokens of [heads, tokens, channels] tensors."""
+    with open(path, 'rb') as f:
+        head = json.loads(f.read(struct.unpack('<Q', f.read(8))[0]))
+        data = f.read()
+    new, parts, at = {}, [], 0
+    for name, t in head.items():
+        if name == '__metadata__':
+            new[name] = t
+            continue
+        part, axis = data[slice(*t['data_offsets'])], len(t['shape']) // 2
+        heads = t['shape'][0] if axis else 1
+        step = len(part) // heads
+        used = step // t['shape'][axis] * tokens
+        t['shape'][axis] = tokens
+        t['data_offsets'] = [at, at + heads * used]
+        new[name] = t
+        parts += [part[i:i + used] for i in range(0, len(part), step)]
+        at += heads * used
+    text = json.dumps(new).encode()
+    with open(out, 'wb') as f:
+        f.write(struct.pack('<Q', len(text)) + text + b''.join(parts))
+
+
+def measure_small(path, rope, folder):
+    kva = os.path.join(folder, 'small.kva')
+    ways = {'-0': ['-0'], '-1': ['-1'], '-1 --rope': ['-1', '--rope', rope]}
+    rounds = {way: [] for way in ways}
+    for _ in range(SMALL):
+        for way, options in ways.items():
+            rounds[way].append(cost(c.KVARC, 'pack', '-q', '-f', '-T', '1', '-o', kva, *options,
+                                    path))
+    plain, level, given = (statistics.median(rounds[way]) for way in ways)
+    size = '%.1f MB' % (os.path.getsize(path) / 1e6)
+    c.judge('%s, pack -1: %.1f ms, -0: %.1f ms' % (size, level * 1e3, plain * 1e3),
+            '<= %.1f' % SMALL_TARGET, '%.2f' % (level / plain), level / plain <= SMALL_TARGET, 'x')
+    search = 100 * (level - given) / level
+    c.judge('%s, pack -1, search for RoPE: %.2f ms' % (size, (level - given) * 1e3),
+            '<= %d' % SEARCH_TARGET, '%.1f' % search, search <= SEARCH_TARGET, '%')
+
+
+def measure_small_ones(path, where):
+    with tempfile.TemporaryDirectory(dir=where) as folder:
+        cut = os.path.join(folder, 'cut.safetensors')
+        cut_safetensors(path, cut, SMALL_TOKENS)
+        measure_small(c.SAMPLE + 'f16-160.slot', '100000,interleaved,64', folder)
+        measure_small(cut, '100000,half,64', folder)
+
+
 def main():
     path, real = c.cache_path(sys.argv[1:])
     c.machine()
     for where in FOLDERS:
-        if os.path.isdir(where):
+        if os.path.isdir(where) and BYTES:
             measure(path, real, where)
+    if real and SMALL:
+        measure_small_ones(path, FOLDERS[0])
     sys.exit(bool(c.missed))
 
 

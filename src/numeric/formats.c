@@ -24,42 +24,78 @@ const struct kvi_float_format *kvi_float_format(unsigned dtype)
  * The fields of a small format moved to where binary32 has them make a number
  * that is too small by a power of two, subnormal ones included.
  */
-#define WIDEN(size, load, shift, sign_bit, factor)                  \
-	for (size_t i = 0; i < n; i++) {                            \
-		uint32_t x = load(from + i * size);                 \
-		uint32_t b = x << (31 - sign_bit) & 0x80000000u;    \
-		uint32_t v = (x & ((1u << sign_bit) - 1)) << shift; \
-		float f;                                            \
-		memcpy(&f, &v, sizeof f);                           \
-		f *= factor;                                        \
-		memcpy(&v, &f, sizeof v);                           \
-		v |= b;                                             \
-		memcpy(to + i, &v, sizeof v);                       \
-	}
+struct widening {
+	unsigned shift, sign_bit;
+	float factor;
+};
 
-static inline uint32_t load8(const uint8_t *p)
+typedef uint32_t four_words __attribute__((vector_size(16)));
+typedef float four_floats __attribute__((vector_size(16)));
+
+static inline void widen_one(struct widening by, uint32_t x, float *to)
 {
-	return *p;
+	uint32_t b = x << (31 - by.sign_bit) & 0x80000000u;
+	uint32_t v = (x & ((1u << by.sign_bit) - 1)) << by.shift;
+	float f;
+	memcpy(&f, &v, sizeof f);
+	f *= by.factor;
+	memcpy(&v, &f, sizeof v);
+	v |= b;
+	memcpy(to, &v, sizeof v);
 }
 
-static inline uint32_t load_high(const uint8_t *p)
+/* The same of four elements. */
+static inline void widen_four(struct widening by, four_words x, float *to)
 {
-	return kvi_load16(p + 2);
+	const four_words b = x << (31 - by.sign_bit) & 0x80000000u;
+	const four_floats f = (four_floats)((x & ((1u << by.sign_bit) - 1)) << by.shift) *
+	                      by.factor;
+	const four_words v = (four_words)f | b;
+	memcpy(to, &v, sizeof v);
+}
+
+static inline void widen_bytes(struct widening by, const uint8_t *from, size_t n, float *to)
+{
+	size_t i = 0;
+	for (; i + 4 <= n; i += 4)
+		widen_four(by, (four_words){ from[i], from[i + 1], from[i + 2], from[i + 3] },
+		           to + i);
+	for (; i < n; i++)
+		widen_one(by, from[i], to + i);
+}
+
+static inline void widen_halves(struct widening by, const uint8_t *from, size_t n, float *to)
+{
+	size_t i = 0;
+	for (; i + 4 <= n; i += 4) {
+		const uint64_t x = kvi_load64(from + 2 * i);
+		const four_words four = { (uint16_t)x, (uint16_t)(x >> 16), (uint16_t)(x >> 32),
+			                  (uint16_t)(x >> 48) };
+		widen_four(by, four, to + i);
+	}
+	for (; i < n; i++)
+		widen_one(by, kvi_load16(from + 2 * i), to + i);
 }
 
 void kvi_floats_widen(unsigned dtype, const uint8_t *from, size_t n, float *to)
 {
 	switch (dtype) {
 	case KVARC_F32:
-		WIDEN(4, load_high, 16, 15, 1.0f) break;
+		for (size_t i = 0; i < n; i++)
+			widen_one((struct widening){ 16, 15, 1 }, kvi_load16(from + 4 * i + 2),
+			          to + i);
+		break;
 	case KVARC_BF16:
-		WIDEN(2, kvi_load16, 16, 15, 1.0f) break;
+		widen_halves((struct widening){ 16, 15, 1 }, from, n, to);
+		break;
 	case KVARC_F16:
-		WIDEN(2, kvi_load16, 13, 15, 0x1p112f) break;
+		widen_halves((struct widening){ 13, 15, 0x1p112f }, from, n, to);
+		break;
 	case KVARC_E4M3:
-		WIDEN(1, load8, 20, 7, 0x1p120f) break;
+		widen_bytes((struct widening){ 20, 7, 0x1p120f }, from, n, to);
+		break;
 	default:
-		WIDEN(1, load8, 21, 7, 0x1p112f) break;
+		widen_bytes((struct widening){ 21, 7, 0x1p112f }, from, n, to);
 	}
 }
 

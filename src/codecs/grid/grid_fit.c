@@ -53,27 +53,56 @@ static void unrotate_halves(size_t n, const float *cosine, const float *sine, fl
 	}
 }
 
+typedef float four __attribute__((vector_size(16)));
+typedef int32_t four_masks __attribute__((vector_size(16)));
+
+/* Removes RoPE from pairs of neighbours, two at a time. twice: cosines, each twice. sines: the
+ * same, the second one less than 0. */
+static void unrotate_neighbours(size_t pairs, const float *twice, const float *sines, float *v)
+{
+	for (size_t i = 0; i < 2 * pairs; i += 4) {
+		four x, c, s;
+		memcpy(&x, v + i, sizeof x);
+		memcpy(&c, twice + i, sizeof c);
+		memcpy(&s, sines + i, sizeof s);
+		x = x * c + __builtin_shuffle(x, (four_masks){ 1, 0, 3, 2 }) * s;
+		memcpy(v + i, &x, sizeof x);
+	}
+}
+
 /* Removes RoPE from the pairs of token t. */
 static void unrotate_row(const struct fit *fit, const kvarc_rope *rope, size_t t,
                          size_t head_channels, float *v)
 {
-	size_t pairs = rope->rotary / 2;
+	const size_t pairs = rope->rotary / 2;
 	const uint32_t *turn = fit->turns->turn + t * pairs;
-	float *cosine = fit->turn, *sine = fit->turn + pairs;
+	const bool half = rope->pairing == KVARC_ROPE_HALF;
+	const size_t done = half ? pairs / BLOCK * BLOCK : pairs / 2 * 2;
+	float *cosine = fit->turn, *sine = fit->turn + 2 * pairs;
 	for (size_t i = 0; i < pairs; i++) {
-		cosine[i] = (float)(int16_t)turn[i] * (1 / 16384.0f);
-		sine[i] = (float)(int16_t)(turn[i] >> 16) * (1 / 16384.0f);
+		const float c = (float)(int16_t)turn[i] * (1 / 16384.0f);
+		const float s = (float)(int16_t)(turn[i] >> 16) * (1 / 16384.0f);
+		if (half) {
+			cosine[i] = c;
+			sine[i] = s;
+		} else {
+			cosine[2 * i] = cosine[2 * i + 1] = c;
+			sine[2 * i] = s;
+			sine[2 * i + 1] = -s;
+		}
 	}
-	bool half = rope->pairing == KVARC_ROPE_HALF;
-	size_t step = half ? 1 : 2, other = half ? pairs : 1;
+	const size_t step = half ? 1 : 2, other = half ? pairs : 1;
 	for (size_t h = 0; h < fit->heads; h++, v += head_channels) {
-		size_t done = half ? pairs / BLOCK * BLOCK : 0;
-		unrotate_halves(done, cosine, sine, v, v + pairs);
-		float *a = v + done;
+		if (half)
+			unrotate_halves(done, cosine, sine, v, v + pairs);
+		else
+			unrotate_neighbours(done, cosine, sine, v);
+		float *a = v + done * step;
 		for (size_t i = done; i < pairs; i++, a += step) {
-			float x = a[0], y = a[other];
-			a[0] = x * cosine[i] + y * sine[i];
-			a[other] = y * cosine[i] - x * sine[i];
+			const float x = a[0], y = a[other], c = cosine[i * step];
+			const float s = sine[i * step];
+			a[0] = x * c + y * s;
+			a[other] = y * c - x * s;
 		}
 	}
 }
@@ -110,9 +139,13 @@ static void start_block(struct fit *fit, size_t at)
 	float s[SAMPLE][BLOCK];
 	for (size_t i = 0; i < SAMPLE; i++) {
 		const float *v = fit->v + i * fit->rows / SAMPLE * fit->C + at;
-		for (size_t k = 0; k < BLOCK; k++)
+		for (size_t k = 0; k < BLOCK; k += 4) {
+			four x;
+			memcpy(&x, v + k, sizeof x);
 			/* elements that are not finite count as 0 */
-			s[i][k] = v[k] - v[k] == 0 ? v[k] : 0;
+			x = (four)((four_masks)x & (x - x == 0));
+			memcpy(s[i] + k, &x, sizeof x);
+		}
 	}
 	fit->kernels->fits.sort_floats(s[0]);
 	for (size_t i = 0; i < BLOCK; i++) {
@@ -125,12 +158,12 @@ static void start_block(struct fit *fit, size_t at)
 	}
 }
 
-/* A power of two near 1 / sigma, so that squares stay in range. */
-static float unit(double var)
+/* The logarithm of a power of two near sigma, with which squares stay in range. */
+static int unit(double var)
 {
 	double m;
 	int e = var > 0 ? split_double(var, &m) / 2 : 0;
-	return (float)power(e > 120 ? -120 : e < -120 ? 120 : -e);
+	return e > 120 ? 120 : e < -120 ? -120 : e;
 }
 
 /* Mean and variance of BLOCK channels from the values near the mean. */
@@ -138,8 +171,11 @@ static void refine_block(struct fit *fit, size_t at, float clip_at)
 {
 	struct kvi_near x;
 	struct kvi_near_sums sum;
+	double units[BLOCK];
 	for (size_t i = 0; i < BLOCK; i++) {
-		const float scale = unit(fit->var[at + i]);
+		const int e = unit(fit->var[at + i]);
+		const float scale = (float)power(-e);
+		units[i] = power(e);
 		x.mean[i] = (float)fit->mean[at + i];
 		x.scale[i] = scale;
 		x.limit[i] = (float)(fit->var[at + i] * scale * scale) * clip_at * clip_at;
@@ -151,8 +187,8 @@ static void refine_block(struct fit *fit, size_t at, float clip_at)
 		double m = (double)sum.s1[i] / sum.n[i];
 		const double var = (sum.s2[i] - m * sum.s1[i]) /
 		                   (sum.n[i] > 1 ? sum.n[i] - 1 : sum.n[i]);
-		fit->mean[at + i] = x.mean[i] + m / x.scale[i];
-		fit->var[at + i] = var > 0 ? var / x.scale[i] / x.scale[i] : 0;
+		fit->mean[at + i] = x.mean[i] + m * units[i];
+		fit->var[at + i] = var > 0 ? var * units[i] * units[i] : 0;
 	}
 }
 
@@ -272,7 +308,7 @@ static kvarc_ret fit_params(struct kvi_coder *coder, uint8_t codec, const struct
 	    !(f.turns = kvi_coder_token_turns(coder, rope, chunk->positions, chunk->n_tokens)))
 		return kvi_alloc_error(coder->alloc);
 	double *d = kvi_scratch(coder, KVI_SCRATCH_FIT,
-	                        2 * C * sizeof *d + (rows + 1) * C * sizeof(float));
+	                        2 * C * sizeof *d + (rows + 2) * C * sizeof(float));
 	struct kvi_grid_params *p = d ? kvi_grid_params_new(coder->alloc, codec, chunk) : NULL;
 	*out = p;
 	if (!p)
@@ -280,7 +316,7 @@ static kvarc_ret fit_params(struct kvi_coder *coder, uint8_t codec, const struct
 	f.mean = d;
 	f.var = d + C;
 	f.turn = (float *)(void *)(d + 2 * C);
-	f.v = f.turn + C;
+	f.v = f.turn + 2 * C;
 	for (size_t h = 0; h < chunk->heads; h += heads) {
 		f.first_head = h;
 		f.heads = chunk->heads - h < heads ? chunk->heads - h : heads;
@@ -331,7 +367,7 @@ static size_t sample_step(const struct kvi_coder_job *job, size_t tokens)
 /* The better one of parameters with and without rotation, judged by a part of the tokens. */
 static kvarc_ret rotation_pays(struct kvi_coder *coder, const struct kvi_coder_job *job, bool *pays)
 {
-	size_t step = sample_step(job, 32);
+	size_t step = sample_step(job, 16);
 	int64_t sum[2] = { 0, 0 };
 	kvarc_ret ret = KVARC_OK;
 	for (int i = 0; i < 2 && !ret; i++) {
