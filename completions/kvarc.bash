@@ -64,7 +64,7 @@ _kvarc()
     weights) words=' --json --quiet -q --verbose -v --help -h' ;;
     repair) words=' --output -o --key-file --passphrase-file --memory -M --force -f --json --quiet -q --verbose -v --help -h' ;;
     keygen) words=' --quiet -q --verbose -v --help -h' ;;
-    session) words=' --output -o --level -0 -1 --profile --attach --opaque --verify --encrypt --decrypt --key-file --passphrase-file --label --store --index --accept-weak-store --namespace --server --slot --slot-folder --exact --no-canary --have --threads -T --memory -M --force -f --json --quiet -q --verbose -v --help -h' ;;
+    session) words=' --output -o --level -0 -1 --profile --attach --opaque --verify --encrypt --decrypt --key-file --passphrase-file --label --identity --store --index --accept-weak-store --namespace --server --slot --slot-folder --exact --no-canary --have --threads -T --memory -M --force -f --json --quiet -q --verbose -v --help -h' ;;
     store) words=' --output -o --profile --key-file --passphrase-file --store --index --accept-weak-store --namespace --budget --keep-versions --grace --dry-run --no-repack --threads -T --memory -M --force -f --json --quiet -q --verbose -v --help -h' ;;
     watch) words=' --output -o --level -0 -1 --profile --verify --encrypt --key-file --passphrase-file --store --index --accept-weak-store --namespace --threads -T --memory -M --once --poll --rm --json --quiet -q --verbose -v --help -h' ;;
     help) words=' --help -h pack unpack test list info cut append log compact train bench eval profiles weights repair keygen session store watch help' ;;

@@ -63,7 +63,7 @@ complete -c kvarc -n '__fish_seen_subcommand_from unpack test cut compact' -l ch
 complete -c kvarc -n '__fish_seen_subcommand_from compact' -l keep -x -a 'last labels' -d 'checkpoints to keep: last (state), labels, or the last N'
 complete -c kvarc -n '__fish_seen_subcommand_from append session' -l label -x -d 'label of the checkpoint or version'
 complete -c kvarc -n '__fish_seen_subcommand_from info log eval' -l plot -r -F -d 'plot bits per element by layer, KL by tier, or bytes by checkpoint'
-complete -c kvarc -n '__fish_seen_subcommand_from pack info append train' -l identity -x -d 'record this identity, or require it (info)'
+complete -c kvarc -n '__fish_seen_subcommand_from pack info append train session' -l identity -x -d 'record this identity, or require it (info)'
 complete -c kvarc -n '__fish_seen_subcommand_from train' -l held-out -x -d 'measure, not fit, the last PERCENT of each input (10)'
 complete -c kvarc -n '__fish_seen_subcommand_from train' -l measure -r -F -d 'measure FILE, do not fit to it; may be repeated'
 complete -c kvarc -n '__fish_seen_subcommand_from train' -l generate -x -d 'let the model generate N tokens and fit to them'

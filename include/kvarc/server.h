@@ -92,8 +92,9 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_server_check(
 	const char *(*identity)(void *opaque, const char *key), void *opaque,
 	kvarc_server_verdict *verdict);
 
-/* Records in an import which server its file comes from: model, quantization, engine_version,
- * model_parameters, model_bytes. Returns as kvarc_import_identity. */
+/* Records in an import which server its file comes from: engine_model, engine_quantization,
+ * engine_version, model_parameters, model_bytes: nothing that chain values depend on. Returns as
+ * kvarc_import_identity. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_server_identity(const kvarc_server *s,
                                                            kvarc_import *import);
 

@@ -119,7 +119,10 @@ typedef struct kvarc_saved {
 	uint64_t not_written_bytes;               /* of the elements of kept tokens */
 	uint64_t tries;     /* 1, or more: what it shared was being removed, or is damaged */
 	uint64_t unchanged; /* 1: the last version, `version`, is this file: there is no new one */
-	uint64_t reserved[3];
+	const char
+		*differs; /* a key of the identity that the version before has another value of, or
+	                        none, so that nothing was shared with it; NULL: nothing differs */
+	uint64_t reserved[2];
 } kvarc_saved;
 
 /*
@@ -271,13 +274,15 @@ typedef struct kvarc_found {
 	const char *session; /* until the callback returns */
 	uint64_t number, tokens;
 	uint64_t common_tokens; /* leading tokens of the first track with equal ids */
-	uint64_t reserved[4];
+	const char *model;      /* of its identity, or as a server called it; NULL: not known */
+	uint64_t reserved[3];
 } kvarc_found;
 /* Takes one session; not 0 ends the call, which returns OK. */
 typedef int (*kvarc_found_fn)(void *opaque, const kvarc_found *found);
 
-/* The sessions whose last version has leading tokens in common with the first track of an import,
- * the most first. Returns OK, OPTIONS (the file has no token ids), IO, MEM, DATA, PROG. */
+/* The sessions whose last version has the tensors of an import, and leading tokens in common with
+ * its first track, the most first, whatever their identities are. Returns OK, OPTIONS (the file has
+ * no token ids), IO, MEM, DATA, PROG. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_find(kvarc_store *s, kvarc_import *im,
                                                       kvarc_found_fn fn, void *opaque);
 

@@ -231,6 +231,11 @@ static void run_find(const struct options *options, struct store_access *access)
 	session_find(options, access, operand(options, 0));
 }
 
+static void run_find_slot(const struct options *options, struct store_access *access)
+{
+	server_slots_find(options, access);
+}
+
 /* ----- log, list ------------------------------------------------ */
 
 /* Reports a version in a line: one of a session, or the last one of each session. */
@@ -370,6 +375,7 @@ static const struct action actions[] = {
 	{ "fork", "NAME[@N] NEW", 2, 2, false, NO_FILE, false, run_fork },
 	{ "rm", "NAME", 1, 1, false, NO_FILE, false, run_remove },
 	{ "find", "FILE", 1, 1, false, NO_FILE, false, run_find },
+	{ "find", "--server URL", 0, 0, false, NO_FILE, true, run_find_slot },
 	{ "send", "NAME[@N]", 1, 1, false, MAY_FILE, false, run_send },
 	{ "receive", "NAME [FILE]", 1, 2, true, NO_FILE, false, run_receive },
 };
@@ -412,6 +418,8 @@ static bool check(const struct options *options, const struct action *action)
 		          action->name);
 	else if (options->import.opaque && strcmp(action->name, "save") != 0)
 		msg_error(NULL, "session %s: --opaque is for 'session save'", action->name);
+	else if (options->archive.identity.n && strcmp(action->name, "save") != 0)
+		msg_error(NULL, "session %s: --identity is for 'session save'", action->name);
 	else if (options->archive.attach && strcmp(action->name, "save") != 0 &&
 	         strcmp(action->name, "load") != 0)
 		msg_error(NULL, "session %s: --attach is for 'session save' and 'session load'",

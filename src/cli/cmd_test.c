@@ -93,7 +93,10 @@ static void show(const struct report *test_report, struct input *in, kvarc_reade
 			            "ok, {raw_bytes:B} in {chunks} chunks, {.rate:R}");
 	} else if (damage->n && !watch_input_changed(in, NULL, 0)) {
 		damage_show(in->name, damage, kvarc_reader_geometry(r), true);
-		damage_show_sum(in->name, damage, true, "'kvarc unpack --salvage' saves the rest");
+		damage_show_sum(in->name, damage, true,
+		                library_has_parity(in)
+		                        ? "'kvarc repair' may restore it: it has parity"
+		                        : "'kvarc unpack --salvage' saves the rest");
 	} else {
 		library_error(in->name, ret, error, in, NULL);
 	}

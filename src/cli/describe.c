@@ -421,8 +421,8 @@ static void report_checks(struct report *report, const struct shape *shape)
 static void print_head(const struct report *report, const char *file, const struct shape *shape,
                        kvarc_reader *r)
 {
-	static const char *const shown[] = { "model", "engine", "engine_version", "quantization",
-		                             "layout" };
+	static const char *const shown[] = { "model",        "engine",       "engine_version",
+		                             "engine_model", "quantization", "layout" };
 	kvarc_item item;
 
 	if (report->json)

@@ -35,11 +35,21 @@ void library_common(const struct work_options *work, kvarc_common *common, kvarc
 	common->weight_cache = weights_cache();
 }
 
+bool library_has_parity(const struct input *in)
+{
+	struct input copy = *in;
+	const kvarc_source source = input_source(&copy);
+	kvarc_envelope e;
+
+	return !in->is_stdin && kvarc_read_envelope(&source, NULL, &e) == KVARC_OK &&
+	       e.parity_frames != 0;
+}
+
 /*
  * The library says what is wrong and where, and what to do in its own words;
  * this adds the words of the command line.
  */
-static const char *in_our_words(kvarc_ret ret, const kvarc_error *error)
+static const char *in_our_words(kvarc_ret ret, const kvarc_error *error, const struct input *in)
 {
 	const kvarc_reason reason = error ? error->reason : KVARC_REASON_NONE;
 
@@ -53,7 +63,10 @@ static const char *in_our_words(kvarc_ret ret, const kvarc_error *error)
 	case KVARC_FORMAT:
 		return "; 'kvarc pack' makes archives";
 	case KVARC_DATA:
-		return reason == KVARC_REASON_SALVAGE ? ": 'kvarc unpack --salvage'" : "";
+		return reason != KVARC_REASON_SALVAGE ? ""
+		       : in && library_has_parity(in)
+		               ? ": 'kvarc unpack --salvage', but try 'kvarc repair' first"
+		               : ": 'kvarc unpack --salvage'";
 	case KVARC_AUTH:
 		return ": --key-file or --passphrase-file";
 	case KVARC_PREDICTOR:
@@ -81,7 +94,7 @@ void library_error(const char *file, kvarc_ret ret, const kvarc_error *error,
 	else if (in && in->error)
 		msg_error(in->name, "cannot read: %s", strerror(in->error));
 	else
-		msg_error(file, "%s%s", text, in_our_words(ret, error));
+		msg_error(file, "%s%s", text, in_our_words(ret, error, in));
 }
 
 void library_archive(const struct archive_options *archive, bool direct, kvarc_parity *parity,

@@ -12,6 +12,8 @@
 
 /* The common part of every handle; error stays as long as the handle. */
 void library_common(const struct work_options *work, kvarc_common *common, kvarc_error *error);
+/* Whether the archive of an input has parity, with which it may be repaired; only of a file. */
+bool library_has_parity(const struct input *in);
 /*
  * Shows what a call returned: what is wrong, where, what to do. in and out may
  * be NULL; when one of them failed, or in is a file that has changed since it was opened, the

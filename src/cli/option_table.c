@@ -750,7 +750,7 @@ const struct option_row options_rows[] = {
 	{ 0, "plot", "SVG", ARG_FILE, NULL, VERB_INFO | VERB_EVAL | VERB_LOG,
 	  "plot bits per element by layer, KL by tier, or bytes by checkpoint", STRING(plot) },
 	{ 0, "identity", "KEY=VALUE", ARG_VALUE, NULL,
-	  VERB_PACK | VERB_APPEND | VERB_INFO | VERB_TRAIN,
+	  VERB_PACK | VERB_APPEND | VERB_INFO | VERB_TRAIN | VERB_SESSION,
 	  "record this identity, or require it (info)", CALL(options_add_identity) },
 	{ 0, "held-out", "PERCENT", ARG_VALUE, NULL, VERB_TRAIN,
 	  "measure, not fit, the last PERCENT of each input (10)",

@@ -195,14 +195,29 @@ static bool save_slot(struct slot_access *access, struct shared_slot *slot, uint
 	return false;
 }
 
-/* The server computes tokens in the slot, in place of what it held: bring_back is due then. */
+/* The slot holds what it should. */
+static void settle(struct slot_access *access)
+{
+	if (access->disturbed)
+		signals_release();
+	access->disturbed = false;
+}
+
+/* The server computes tokens in the slot, in place of what it held: bring_back is due then.
+ * OPTIONS: it does not, the slot is at work, say, and holds what it held before this call. */
 static kvarc_ret compute_ids(struct slot_access *access, const int32_t *ids, size_t n)
 {
-	if (!access->disturbed)
+	const bool held = access->disturbed;
+	kvarc_ret ret;
+
+	if (!held)
 		signals_hold(); /* a slot that is not brought back is lost to its client */
 	access->disturbed = true;
-	return kvarc_server_compute(access->server, (unsigned)access->o->server.slot, ids, n,
-	                            &access->next);
+	ret = kvarc_server_compute(access->server, (unsigned)access->o->server.slot, ids, n,
+	                           &access->next);
+	if (ret == KVARC_OPTIONS && !held)
+		settle(access);
+	return ret;
 }
 
 /* The same, and writes it: opened as `slot`, in place of what that was before. false: a message was
@@ -219,14 +234,6 @@ static bool compute(struct slot_access *access, struct shared_slot *slot, const 
 		return false;
 	}
 	return save_slot(access, slot, NULL) && open_import(access, slot);
-}
-
-/* The slot holds what it should. */
-static void settle(struct slot_access *access)
-{
-	if (access->disturbed)
-		signals_release();
-	access->disturbed = false;
 }
 
 /* The slot holds again what it held before others were computed in it. */
@@ -255,11 +262,26 @@ static void bring_back(struct slot_access *access)
 
 /* ----- save ------------------------------------------------ */
 
+/* Saves what the slot holds, as the guest. false: a message was shown. */
+static bool take_guest(struct slot_access *access)
+{
+	close_file(&access->guest);
+	if (!save_slot(access, &access->guest, &access->guest_tokens))
+		return false;
+	if (!access->guest_tokens)
+		msg_error(access->server_shown,
+		          "slot %" PRIu64 " is empty: there is nothing to save",
+		          access->o->server.slot);
+	/* A file that cannot be opened could not be brought back. */
+	return access->guest_tokens && open_import(access, &access->guest);
+}
+
 /* The server computes the tokens of a fingerprint, in the slot that was saved just now, and then
- * reads that again; one that computes nothing is no reason not to save. false: a message was
- * shown. */
+ * reads that again; one that computes nothing is no reason not to save. A slot that is at work is
+ * asked, and saved, once more. false: a message was shown. */
 static bool make_fingerprint(struct slot_access *access)
 {
+	const struct timespec pause = { .tv_sec = 1 };
 	kvarc_server_info info;
 	int32_t ids[KVARC_CANARY_TOKENS];
 	kvarc_ret ret;
@@ -267,13 +289,19 @@ static bool make_fingerprint(struct slot_access *access)
 
 	kvarc_server_get_info(access->server, &info);
 	if (kvarc_canary_ids(ids, info.vocabulary, NULL) != KVARC_OK) {
-		msg_warning(access->server_shown,
-		            "no fingerprint: the server does not say how many tokens there are");
+		msg_result(access->server_shown,
+		           "no fingerprint: the server does not say how many tokens there are");
 		return true;
 	}
 	ret = compute_ids(access, ids, KVARC_CANARY_TOKENS);
+	if (ret == KVARC_OPTIONS) {
+		nanosleep(&pause, NULL);
+		if (!take_guest(access))
+			return false;
+		ret = compute_ids(access, ids, KVARC_CANARY_TOKENS);
+	}
 	if (ret != KVARC_OK)
-		msg_warning(access->server_shown, "no fingerprint: %s", access->error.text);
+		msg_result(access->server_shown, "no fingerprint: %s", access->error.text);
 	good = ret != KVARC_OK || (save_slot(access, &access->computed, NULL) &&
 	                           open_import(access, &access->computed));
 	bring_back(access);
@@ -286,17 +314,24 @@ void server_slots_save(const struct options *options, struct store_access *acces
 	struct slot_access x;
 
 	one.slot_files = true;
-	if (open_access(&x, options) && save_slot(&x, &x.guest, &x.guest_tokens)) {
-		if (!x.guest_tokens) {
-			msg_error(x.server_shown,
-			          "slot %" PRIu64 " is empty: there is nothing to save",
-			          options->server.slot);
-		} else if (open_import(&x, &x.guest) && /* else it could not be brought back */
-		           (options->server.no_canary || make_fingerprint(&x))) {
-			const struct session_origin origin = { x.server, x.computed.im, &x.next };
-			session_save(&one, access, name, x.guest.path, &origin);
-		}
+	if (open_access(&x, options) && take_guest(&x) &&
+	    (options->server.no_canary || make_fingerprint(&x))) {
+		const struct session_origin origin = { x.server, x.computed.im, &x.next };
+		session_save(&one, access, name, x.guest.path, &origin);
 	}
+	close_access(&x);
+}
+
+/* ----- find ------------------------------------------------ */
+
+void server_slots_find(const struct options *options, struct store_access *access)
+{
+	struct options one = *options;
+	struct slot_access x;
+
+	one.slot_files = true;
+	if (open_access(&x, options) && take_guest(&x))
+		session_find(&one, access, x.guest.path);
 	close_access(&x);
 }
 
@@ -312,7 +347,7 @@ static int take_identity(void *opaque, const char *key, const char *value)
 		return x->canary == NULL;
 	}
 	if (i < IDENTITY_KEYS && strlen(key) < sizeof(x->keys[i]) &&
-	    (strncmp(key, "model", 5) == 0 || strcmp(key, "engine_version") == 0)) {
+	    (strncmp(key, "model", 5) == 0 || strncmp(key, "engine_", 7) == 0)) {
 		snprintf(x->keys[i], sizeof(x->keys[i]), "%s", key);
 		snprintf(x->values[i], sizeof(x->values[i]), "%s", value);
 		x->n_keys++;
@@ -586,11 +621,13 @@ static void restore(struct slot_access *access, const char *version,
 	report_string(&r, "canary",
 	              access->o->server.no_canary ? NULL : belongs_name(verdict->canary.answer));
 	report_string(&r, "canary_text", *verdict->canary.text ? verdict->canary.text : NULL);
-	report_note(&r, version, "{tokens:C} tokens restored to slot {slot}[; {canary_text}]");
+	report_string(&r, "warn", *verdict->fits.warn ? verdict->fits.warn : NULL);
+	report_result(&r, version,
+	              "{tokens:C} tokens restored to slot {slot}[; {canary_text}][; "
+	              "but {warn}]");
 	report_end(&r);
 }
 
-/* Loads a version, "NAME" or "NAME@N", into the server, if it fits. */
 void server_slots_load(const struct options *options, struct store_access *access,
                        const char *version)
 {
@@ -598,16 +635,10 @@ void server_slots_load(const struct options *options, struct store_access *acces
 	struct slot_access x;
 
 	if (open_access(&x, options) && compare(&x, access, version, &v)) {
-		const kvarc_belongs belongs = v.canary.answer;
-		if (*v.fits.refuse) {
+		if (*v.fits.refuse)
 			msg_error(version, "not restored: %s", v.fits.refuse);
-		} else {
-			if (*v.fits.warn)
-				msg_warning(version, "%s", v.fits.warn);
-			if (belongs != KVARC_BELONGS_EXACT && *v.canary.text)
-				msg_warning(version, "%s", v.canary.text);
+		else
 			restore(&x, version, &v);
-		}
 	}
 	bring_back(&x);
 	close_access(&x);

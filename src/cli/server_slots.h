@@ -8,6 +8,8 @@
 /* Saves a slot as the next version of a session; shows its report and messages. */
 void server_slots_save(const struct options *options, struct store_access *access,
                        const char *name);
+/* Lists the sessions that begin as a slot does, or shows a message. */
+void server_slots_find(const struct options *options, struct store_access *access);
 /* Shows whether a version, "NAME" or "NAME@N", could be restored, and the next request would use
  * it. */
 void server_slots_check(const struct options *options, struct store_access *access,

@@ -125,13 +125,15 @@ static void report_saved(bool json, const char *name, const char *file, const kv
 	report_u64(&r, "written_bytes", saved->written_bytes);
 	report_u64(&r, "not_written_bytes", saved->not_written_bytes);
 	report_bool(&r, "unchanged", saved->unchanged);
+	report_string(&r, "differs", saved->differs);
 	report_real(&r, "seconds", seconds, 4);
 	report_result(&r, name,
 	              saved->unchanged ? "nothing is new since version {version}"
 	              : saved->tokens
 	                      ? "version {version}: {tokens:C} tokens, {kept_tokens:C} kept, "
 	                        "{new_tokens:C} new: {written_bytes:B} written, "
-	                        "{not_written_bytes:B} not written"
+	                        "{not_written_bytes:B} not written[; the version "
+	                        "before has another '{differs}', or none]"
 	                      : "version {version}: {file_bytes:B}, "
 	                        "{written_bytes:B} written");
 	report_end(&r);
@@ -190,8 +192,8 @@ static bool record_origin(const struct session_origin *origin, kvarc_import *im)
 	if (ret == KVARC_OK && origin && origin->computed)
 		ret = kvarc_canary_record(im, origin->computed, origin->next);
 	if (ret == KVARC_OPTIONS) {
-		msg_warning(NULL, "no fingerprint: the server computed other tokens than those "
-		                  "that it was asked for");
+		msg_result(NULL, "no fingerprint: the server computed other tokens than those "
+		                 "that it was asked for");
 		ret = KVARC_OK;
 	}
 	if (ret != KVARC_OK)
@@ -438,7 +440,8 @@ static int report_found(void *opaque, const kvarc_found *found)
 	report_u64(&r, "version", found->number);
 	report_u64(&r, "tokens", found->tokens);
 	report_u64(&r, "common_tokens", found->common_tokens);
-	report_print(&r, "{common_tokens:9C} of {tokens:C}  {session}@{version}\n");
+	report_string(&r, "model", found->model);
+	report_print(&r, "{common_tokens:9C} of {tokens:C}  {session}@{version}[  {model}]\n");
 	report_end(&r);
 	return 0;
 }

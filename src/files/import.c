@@ -53,18 +53,62 @@ static bool fits(const kvarc_geometry *own, const kvarc_geometry *geometry)
 	return true;
 }
 
-bool kvi_import_adopt(kvarc_import *im, const kvarc_geometry *geometry)
+/* Keys of an identity that chain values depend on (spec 5.3), and that say of which model a cache
+ * is. */
+static const char *const model_keys[] = { "adapter", "model", "quantization", "tokenizer",
+	                                  "weights" };
+enum { MODEL_KEYS = sizeof model_keys / sizeof *model_keys };
+
+static const char *disown_identity(kvarc_import *im)
 {
-	if (!fits(&im->geometry, geometry))
-		return false;
-	for (size_t i = 0; i < geometry->n_ropes; i++) {
-		struct kvi_rope *r = &im->ropes[i];
-		r->pairing = geometry->ropes[i].pairing;
-		r->rotary = geometry->ropes[i].rotary;
-		memcpy(r->freq, geometry->ropes[i].freq, r->rotary / 2 * sizeof *r->freq);
-		im->pub_ropes[i] =
-			(kvarc_rope){ .pairing = r->pairing, .rotary = r->rotary, .freq = r->freq };
+	const char *had = NULL;
+	for (size_t i = 0; i < MODEL_KEYS; i++)
+		if (im->adopted >> i & 1) {
+			had = model_keys[i];
+			(void)!kvi_identity_set(&im->identity, &im->alloc, had, "");
+		}
+	im->adopted = 0;
+	return had;
+}
+
+/* Returns a key in which the import has another value of its own; NULL: none. */
+static const char *adopt_identity(kvarc_import *im, const kvarc_reader *r)
+{
+	const char *differs = NULL;
+	for (size_t i = 0; i < MODEL_KEYS; i++) {
+		const char *value = kvarc_reader_identity(r, model_keys[i]);
+		const char *own = kvi_identity_get(&im->identity, model_keys[i]);
+		if (!own && !strcmp(model_keys[i], "model"))
+			own = kvarc_import_model(im);
+		if (own && *own) {
+			if (!value || strcmp(value, own) != 0)
+				differs = model_keys[i];
+		} else if (value && kvi_identity_set(&im->identity, &im->alloc, model_keys[i],
+		                                     value) == KVARC_OK) {
+			im->adopted |= 1u << i;
+		}
 	}
+	return differs;
+}
+
+const char *kvi_import_adopt(kvarc_import *im, const kvarc_reader *r, bool heads)
+{
+	const kvarc_geometry *geometry = r ? kvarc_reader_geometry(r) : NULL;
+	if (!r)
+		return disown_identity(im);
+	if (!fits(&im->geometry, geometry))
+		return NULL;
+	for (size_t i = 0; heads && i < geometry->n_ropes; i++) {
+		struct kvi_rope *rope = &im->ropes[i];
+		rope->pairing = geometry->ropes[i].pairing;
+		rope->rotary = geometry->ropes[i].rotary;
+		memcpy(rope->freq, geometry->ropes[i].freq, rope->rotary / 2 * sizeof *rope->freq);
+		im->pub_ropes[i] = (kvarc_rope){ .pairing = rope->pairing,
+			                         .rotary = rope->rotary,
+			                         .freq = rope->freq };
+	}
+	if (!heads)
+		return adopt_identity(im, r);
 	im->n_ropes = im->geometry.n_ropes = geometry->n_ropes;
 	for (size_t i = 0; i < geometry->n_tensors; i++) {
 		kvarc_tensor *to[2] = { &im->tensors[i].pub, &im->pub_tensors[i] };
@@ -78,7 +122,7 @@ bool kvi_import_adopt(kvarc_import *im, const kvarc_geometry *geometry)
 			to[k]->group = geometry->tensors[i].group;
 		}
 	}
-	return true;
+	return adopt_identity(im, r);
 }
 
 /* ==== Whether an archive gives the files of an import back ==== */

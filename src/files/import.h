@@ -11,9 +11,11 @@
 
 /* ==== Heads and RoPEs of an import as an earlier archive of the same cache has them ==== */
 
-/* Gives the tensors of an import the heads, channels and RoPEs of a valid geometry, so that both
- * have the same chain values. False: they are of other caches, and nothing has changed. */
-KVI_SHARED bool kvi_import_adopt(kvarc_import *im, const kvarc_geometry *geometry);
+/* Gives an import what it does not say itself of the identity of an archive of the same cache and,
+ * with `heads`, its tensors the heads, channels and RoPEs of that, so that both have the same chain
+ * values. Returns a key of the identity in which they differ, or NULL. r NULL: takes back what the
+ * import has adopted of an identity, and returns a key of that, or NULL. */
+KVI_SHARED const char *kvi_import_adopt(kvarc_import *im, const kvarc_reader *r, bool heads);
 
 /* ==== Which rows of an import are tokens of its sequences ==== */
 

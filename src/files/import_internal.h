@@ -117,6 +117,7 @@ struct kvarc_import {
 	bool typing; /* no cache was found: parsers add what kvi_import_typed takes */
 	/* pairs from kvarc_import_identity; an empty value leaves a key out */
 	struct kvi_identity identity;
+	unsigned adopted; /* which keys it has from an archive (kvi_import_adopt) */
 	kvarc_append_call append; /* NULL: kvarc_writer_append_fetch */
 	void *append_opaque;
 };

@@ -44,7 +44,7 @@ static inline void widen_one(struct widening by, uint32_t x, float *to)
 	memcpy(to, &v, sizeof v);
 }
 
-/* The same of four elements. */
+/* Widens four elements likewise. */
 static inline void widen_four(struct widening by, four_words x, float *to)
 {
 	const four_words b = x << (31 - by.sign_bit) & 0x80000000u;

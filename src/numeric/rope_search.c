@@ -135,7 +135,7 @@ static void sum_fixed(const struct keys *keys, const struct pair_layout *layout,
 	}
 }
 
-/* Those of a set. */
+/* Fixed sums of the pairs of a set. */
 static void fix_pairs(const struct key_set *set, const struct rope_way *way,
                       const struct search_memory *memory)
 {

@@ -236,9 +236,11 @@ struct server_slot {
 	int busy;
 };
 
-/* Keys of the identity that kvarc_server_identity records. */
-#define KEY_MODEL "model"
-#define KEY_QUANTIZATION "quantization"
+/* Keys of the identity that kvarc_server_identity records. None is one of those that chain values
+ * depend on (spec 5.3), so that tokens of a server and of a file are the same ones for a store. */
+#define KEY_MODEL "engine_model"
+#define KEY_MODEL_GIVEN "model" /* of --identity; of a server where there are parameters, too */
+#define KEY_QUANTIZATION "engine_quantization"
 #define KEY_VERSION "engine_version"
 #define KEY_PARAMETERS "model_parameters"
 #define KEY_BYTES "model_bytes"
@@ -283,18 +285,24 @@ static const char *recorded(const struct check *check, const char *key)
 static void check_model(struct check *check)
 {
 	const kvarc_server_info *i = &check->s->info;
-	const char *model = recorded(check, KEY_MODEL),
-		   *parameters = recorded(check, KEY_PARAMETERS);
+	const char *parameters = recorded(check, KEY_PARAMETERS);
+	const char *by_server = recorded(check, KEY_MODEL), *model = by_server;
 	const char *bytes = recorded(check, KEY_BYTES), *version = recorded(check, KEY_VERSION);
+	if (!model)
+		model = recorded(check, KEY_MODEL_GIVEN);
+	if (!by_server && parameters)
+		by_server = model;
 	if (parameters && i->parameters && strtoull(parameters, NULL, 10) != i->parameters)
 		refuse(check, "it was computed by a model of %s parameters (%s), the server has %s",
 		       parameters, model ? model : "no name", i->model);
 	if (bytes && i->model_bytes && strtoull(bytes, NULL, 10) != i->model_bytes)
 		refuse(check, "it was computed by other weights (%s), the server has %s",
 		       model ? model : "no name", i->model);
-	if (model && i->model[0] && strcmp(model, i->model) != 0)
-		refuse(check, "it was computed by the model %s, the server has %s", model,
+	if (by_server && i->model[0] && strcmp(by_server, i->model) != 0)
+		refuse(check, "it was computed by the model %s, the server has %s", by_server,
 		       i->model);
+	else if (model && i->model[0] && strcmp(model, i->model) != 0)
+		warn(check, "it is said to be of the model %s, the server has %s", model, i->model);
 	if (!parameters && !model)
 		warn(check, "it does not say which model it comes from");
 	if (version && i->build[0] && strcmp(version, i->build) != 0)

@@ -4,6 +4,7 @@
 
 #include "store_state.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,8 +18,11 @@ struct found_segment {
 	uint8_t key[16];
 };
 
+enum { MODEL_BYTES = 128 };
+
 struct found_session {
 	char name[KVI_SESSION_MAX + 1];
+	char model[MODEL_BYTES]; /* "": not known */
 	uint64_t number, tokens, common;
 	uint8_t id[16];
 	bool encrypted;
@@ -28,10 +32,11 @@ struct finding {
 	struct kvarc_store *s;
 	kvarc_import *im;
 	uint8_t root[16];
-	struct kvi_list sessions;   /* struct found_session */
-	struct kvi_list segments;   /* struct found_segment: segments of the current session */
-	struct kvi_veil veil;       /* key of the hashes of its archive in the index */
-	uint64_t name_space;        /* namespace of its archive, as the index has it */
+	struct kvi_list sessions; /* struct found_session */
+	struct kvi_list segments; /* struct found_segment: segments of the current session */
+	struct kvi_veil veil;     /* key of the hashes of its archive in the index */
+	uint64_t name_space;      /* namespace of its archive, as the index has it */
+	bool foreign; /* its chain values begin with another root than that of the file */
 	struct kvi_store_rows rows; /* tokens of the store */
 	int32_t ids[KVI_SEGMENT_MOST], positions[KVI_SEGMENT_MOST];
 	uint64_t tokens;
@@ -50,6 +55,7 @@ static int add_session(void *opaque, const kvarc_session_version *version)
 	to->tokens = version->tokens;
 	memcpy(to->id, version->archive, 16);
 	to->encrypted = version->encrypted;
+	to->model[0] = '\0';
 	return 0;
 }
 
@@ -116,8 +122,9 @@ static kvarc_ret read_ids(struct finding *finding, uint64_t t0, uint32_t *n)
 	           : KVARC_OK;
 }
 
-/* Counts the leading tokens of a segment whose ids the file has, too. END: the segment cannot be
- * read, or follows other tokens. */
+/* Counts the leading tokens of a segment whose ids the file has, too. An archive with another root
+ * has another identity or other RoPEs, and may have the same tokens all the same. END: the segment
+ * cannot be read, or follows other tokens. */
 static kvarc_ret compare_ids(struct finding *finding, const struct found_segment *segment,
                              const uint8_t before[16], uint32_t n, uint32_t *common)
 {
@@ -125,8 +132,10 @@ static kvarc_ret compare_ids(struct finding *finding, const struct found_segment
 	kvarc_ret ret = kvi_content_find(finding->s, NULL, finding->name_space, segment->key, NULL,
 	                                 &row);
 	*common = 0;
-	if (!ret && row.parent != kvi_veil_word(&finding->veil, before))
-		ret = KVARC_END;
+	if (!ret && row.parent != kvi_veil_word(&finding->veil, before)) {
+		finding->foreign |= segment->t0 == 0;
+		ret = finding->foreign ? KVARC_OK : KVARC_END;
+	}
 	if (!ret)
 		ret = kvi_rows_read(finding->s, &row, &finding->rows, false);
 	if (ret || !finding->rows.has_ids)
@@ -152,7 +161,7 @@ static kvarc_ret step(struct finding *finding, const struct found_segment *segme
 	kvarc_ret ret = read_ids(finding, *t, &n);
 	if (ret)
 		return ret;
-	if (n >= segment->n && segment->left == segment->n) {
+	if (n >= segment->n && segment->left == segment->n && !finding->foreign) {
 		ret = kvarc_chain_next(chain, 0, segment->n, finding->ids, finding->positions,
 		                       next);
 		if (ret || kvi_veil_equal(&finding->veil, segment->key, next)) {
@@ -186,11 +195,42 @@ static kvarc_ret find_veil(struct finding *finding, const struct found_session *
 	return ret;
 }
 
+/* Whether two caches have the same tensors, whatever is known of their heads and RoPEs. */
+static bool alike(const kvarc_geometry *one, const kvarc_geometry *other)
+{
+	bool same = one->n_tensors == other->n_tensors && one->n_tracks == other->n_tracks;
+	for (size_t i = 0; same && i < one->n_tensors; i++) {
+		const kvarc_tensor *x = &one->tensors[i], *y = &other->tensors[i];
+		same = x->track == y->track && x->layer == y->layer && x->kind == y->kind &&
+		       x->role == y->role && x->dtype == y->dtype &&
+		       (uint64_t)x->heads * x->channels == (uint64_t)y->heads * y->channels;
+	}
+	return same;
+}
+
+/* Looks at the archive of a session with common tokens: other tensors have none in common; the
+ * name of the model. */
+static kvarc_ret look_at(struct finding *finding, struct found_session *session)
+{
+	kvarc_reader *r;
+	kvarc_ret ret = kvi_pack_reader(finding->s, session->id, true, &r);
+	if (ret)
+		return ret;
+	if (!alike(kvarc_import_geometry(finding->im), kvarc_reader_geometry(r)))
+		session->common = 0;
+	const char *model = kvarc_reader_identity(r, "model");
+	if (!model)
+		model = kvarc_reader_identity(r, "engine_model");
+	snprintf(session->model, sizeof session->model, "%s", model ? model : "");
+	return KVARC_OK;
+}
+
 static kvarc_ret compare(struct finding *finding, struct found_session *session)
 {
 	uint8_t chain[16];
 	uint64_t t = 0;
 	memcpy(chain, finding->root, 16);
+	finding->foreign = false;
 	kvarc_ret ret = find_veil(finding, session);
 	if (!ret)
 		ret = list_segments(finding, session);
@@ -200,6 +240,8 @@ static kvarc_ret compare(struct finding *finding, struct found_session *session)
 		ret = y->t0 == t && y->chained ? step(finding, y, chain, &t) : KVARC_END;
 	}
 	session->common = t;
+	if (!is_final(ret) && t)
+		ret = look_at(finding, session);
 	return is_final(ret) ? ret : KVARC_OK;
 }
 
@@ -232,7 +274,8 @@ static void report(const struct finding *finding, kvarc_found_fn fn, void *opaqu
 		const kvarc_found found = { .session = x->name,
 			                    .number = x->number,
 			                    .tokens = x->tokens,
-			                    .common_tokens = x->common };
+			                    .common_tokens = x->common,
+			                    .model = *x->model ? x->model : NULL };
 		if (!x->common || fn(opaque, &found))
 			return;
 	}

@@ -111,14 +111,16 @@ static bool is_there(struct kvarc_store *store, kvarc_reader *r, const struct kv
 	return there;
 }
 
-/* The reader of the archive of a row that can be read as rows of geometry. END: it cannot. */
+/* The reader of the archive of a row that can be read as rows of geometry; NULL: as tokens. END: it
+ * cannot. */
 static kvarc_ret open_row(struct kvarc_store *store, const struct kvi_index_row *row,
                           const kvarc_geometry *geometry, bool any, kvarc_reader **r)
 {
 	kvarc_ret ret = kvi_pack_reader(store, row->id, any, r);
 	if (ret)
 		return ret;
-	return is_there(store, *r, row) && same_tensors(kvarc_reader_geometry(*r), geometry)
+	return is_there(store, *r, row) &&
+	                       (!geometry || same_tensors(kvarc_reader_geometry(*r), geometry))
 	               ? KVARC_OK
 	               : KVARC_END;
 }
@@ -133,7 +135,7 @@ kvarc_ret kvi_row_read(struct kvarc_store *store, const struct kvi_index_row *ro
                        const kvarc_view *views, bool *has_ids)
 {
 	kvarc_reader *r;
-	kvarc_ret ret = open_row(store, row, geometry, any, &r);
+	kvarc_ret ret = open_row(store, row, views ? geometry : NULL, any, &r);
 	if (ret)
 		return ret;
 	ret = read_tokens(r, row, ids, positions, has_ids);

@@ -995,6 +995,7 @@ struct saving {
 	uint64_t number;          /* number of the version that was put; 0: none */
 	bool unchanged;           /* `number` is the last version before, which is the same file */
 	bool confirmed;
+	const char *differs; /* key of the identity that the last version has another value of */
 	kvarc_saved *saved;
 };
 
@@ -1125,7 +1126,7 @@ static bool may_be_last(const struct saving *saving)
 {
 	uint64_t bytes, tensors;
 	kvarc_import_sizes(saving->im, &bytes, &tensors);
-	return saving->last_number && saving->last.bytes == bytes &&
+	return saving->last_number && !saving->differs && saving->last.bytes == bytes &&
 	       saving->plan.tokens - saving->plan.kept <= saving->plan.g->n_tracks &&
 	       saving->last.needs.encrypted == saving->encrypt &&
 	       (!saving->o->label || strcmp(saving->o->label, saving->last.label) == 0);
@@ -1204,6 +1205,8 @@ static void report(struct saving *saving, uint64_t tries)
 	r->written_bytes = saving->unchanged ? 0 : saving->archive.bytes;
 	r->not_written_bytes = saving->plan.kept_bytes;
 	r->tries = tries;
+	if (saving->plan.tokens && !saving->plan.kept && saving->last.tokens)
+		r->differs = saving->differs;
 }
 
 static kvarc_ret save_once(struct saving *saving)
@@ -1214,6 +1217,14 @@ static kvarc_ret save_once(struct saving *saving)
 	                          saving->encrypt ? &saving->s->save_veil : &saving->plain,
 	                          saving->alone,
 	                          saving->last_number ? saving->last.needs.pack : NULL);
+	/* The identity of the last version is that of the file only where they share tokens. */
+	if (!ret && !saving->plan.kept && kvi_import_adopt(saving->im, NULL, false)) {
+		plan_free(&saving->plan);
+		ret = plan_save(&saving->plan, saving->s, saving->im,
+		                saving->encrypt ? &saving->s->save_veil : &saving->plain,
+		                saving->alone,
+		                saving->last_number ? saving->last.needs.pack : NULL);
+	}
 	if (!ret && may_be_last(saving))
 		ret = compare_last(saving);
 	if (ret || saving->unchanged)
@@ -1235,24 +1246,29 @@ static kvarc_ret save_once(struct saving *saving)
 	return ret;
 }
 
-/* Adopts the heads and RoPEs of the session's last version, unless a profile has them: what an
- * import finds depends on its tokens and options, and chain values depend on that. */
-static void adopt_geometry(struct saving *saving)
+/* Adopts the heads and RoPEs of the session's last version, unless a profile has them, and its
+ * identity: what an import finds depends on its tokens and options, and chain values depend on
+ * that. Few tokens show no RoPE: they are stored again with the one that more of them show. */
+static void adopt_last(struct saving *saving)
 {
+	enum { SHOW_ROPE = 32 };
 	struct kvi_manifest last;
 	kvarc_reader *r;
 	uint64_t number = 0;
-	if (!saving->o->writer.profile &&
-	    kvi_version_read(saving->s, saving->session, &number, &last) == KVARC_OK &&
-	    kvi_pack_reader(saving->s, last.needs.pack, false, &r) == KVARC_OK)
-		(void)kvi_import_adopt(saving->im, kvarc_reader_geometry(r));
+	if (kvi_version_read(saving->s, saving->session, &number, &last) != KVARC_OK ||
+	    kvi_pack_reader(saving->s, last.needs.pack, false, &r) != KVARC_OK)
+		return;
+	const bool shows_more = last.tokens < SHOW_ROPE && !kvarc_reader_geometry(r)->n_ropes &&
+	                        kvarc_import_geometry(saving->im)->n_ropes;
+	saving->differs = kvi_import_adopt(saving->im, r,
+	                                   !saving->o->writer.profile && !shows_more);
 }
 
 static kvarc_ret save(struct saving *saving)
 {
 	kvarc_ret ret = KVARC_END;
 	uint64_t tries = 0;
-	adopt_geometry(saving);
+	adopt_last(saving);
 	saving->archive.fd = -1;
 	while (ret == KVARC_END && tries < TRIES_MOST) {
 		kvi_new_archive_close(&saving->archive);

@@ -7,7 +7,7 @@ session.py MODEL.gguf FOLDER TYPE STREAMS ACTION
 TYPE is the cache type, STREAMS the number of parallel sequences. The store is FOLDER/store, the
 command $KVARC. Actions: "save NAME" reads a prompt into slot 0 and saves it as NAME; "life" does
 that, forgets the slot, restores it by NAME and continues: the tokens must be those of the life
-that never stopped, from the cache. What a slot held stays in its folder when it cannot be brought
+that never stopped, from the cache. Files of slots are in the same sessions. What a slot held stays in its folder when it cannot be brought
 back. Then NAME of another server in $OTHERS are refused, and the
 server still works. Prints "ok" or what is wrong; listens on loopback only.
 """
@@ -73,6 +73,33 @@ def without_restores(url):
     return 'http://127.0.0.1:%d' % between.server_port
 
 
+def one_identity(folder, slots, post, kvarc):
+    """The same slot from the server and from its file is the same session."""
+    run = [os.environ['KVARC'], 'session', '--store', os.path.join(folder, 'store')]
+    held = os.path.join(folder, 'held.bin')
+    post('/slots/0?action=save', {'filename': 'held'})
+    os.rename(os.path.join(slots, 'held'), held)
+
+    def of_file(*words):
+        done = subprocess.run(run + list(words), capture_output=True, text=True, check=True)
+        return done.stdout + done.stderr
+
+    kvarc('save', 'served')
+    said = {'a file after a server': of_file('save', 'served', held, '--label', 'x'),
+            'a server after a file': None, 'another session': of_file('save', 'filed', held)}
+    said['a server after a file'] = kvarc('save', 'filed', '--label', 'y')
+    for what, text in said.items():
+        if ' 0 kept' in text or ' 0 new' not in text:
+            fail('%s: %s' % (what, text))
+    for how, text in (('a file', of_file('find', held)), ('a slot', kvarc('find'))):
+        if 'served@2' not in text or 'filed@2' not in text:
+            fail('find by %s: %s' % (how, text))
+    text = kvarc('load', 'served@2')  # which a file has made: no server is known
+    if 'tokens restored' not in text or 'which model' not in text:
+        fail('a load does not say what it did: ' + text)
+    os.unlink(held)
+
+
 def main(model, folder, kind, streams, action, name):
     watch = threading.Timer(LIMIT_SECONDS, lambda: os._exit(3))
     watch.daemon = True
@@ -116,6 +143,7 @@ def main(model, folder, kind, streams, action, name):
     tokens, _ = resume()
     if 'kept' not in kvarc('save', name, '-v'):
         fail('a save does not say what it kept')
+    one_identity(folder, slots, post, kvarc)
     if 'nothing is new' not in kvarc('save', name, '-v'):
         fail('a save of the same state does not say so')
     for other in os.environ['OTHERS'].split():
