@@ -65,7 +65,7 @@ typedef struct kvarc_info {
 	uint8_t file_id[16];
 	uint64_t file_bytes;    /* KVARC_UNKNOWN on a pipe */
 	uint64_t raw_bytes;     /* of all tensors */
-	uint64_t elements;      /* of all tensors */
+	uint64_t elements;      /* of all tensors; those that tracks share (spec 6.3) once */
 	uint64_t literal_bytes; /* raw bytes outside tensors, in items */
 	uint64_t frames, chunks, segments;
 	uint64_t dropped_bytes; /* after the last commit, or unreadable in salvage */

@@ -76,7 +76,7 @@ static void put_legend(FILE *file, const struct shape *shape, unsigned shown)
 	fprintf(file,
 	        "<text x='%d' y='%d' text-anchor='end'>whole file %.2f, unpacked %.4g</text>\n",
 	        WIDTH - RIGHT, TOP - 16, shape_bits(shape->info.file_bytes, shape->info.elements),
-	        shape_bits(shape->info.raw_bytes, shape->info.elements));
+	        shape_bits(shape->total.raw_bytes, shape->total.elements));
 }
 
 static void put_svg(FILE *stream, const char *file, const struct shape *shape,

@@ -23,12 +23,6 @@ kvarc_ret kvi_range_resolve(kvarc_reader *r, kvarc_range *range)
 	return KVARC_OK;
 }
 
-bool kvi_range_has(const kvarc_range *range, const kvarc_tensor *tensor)
-{
-	return tensor->track == range->track && tensor->layer >= range->layer0 &&
-	       tensor->layer - range->layer0 < range->n_layers;
-}
-
 kvarc_ret kvi_range_has_ids(kvarc_reader *r, const kvarc_range *range, bool *ids)
 {
 	int32_t one;

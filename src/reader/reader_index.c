@@ -177,12 +177,6 @@ void kvi_index_take_all(struct kvi_reader_index *index)
 			segment(index, i)->left = segment(index, i)->most;
 }
 
-const struct kvi_segment_ref *kvi_index_before(const struct kvi_reader_index *index,
-                                               const struct kvi_segment_ref *ref)
-{
-	return ref->parent ? segment(index, ref->parent) : NULL;
-}
-
 kvarc_ret kvi_index_checkpoint(kvarc_reader *r, const struct kvi_index_entry *entry)
 {
 	struct kvi_checkpoint_ref *c = kvi_list_add(&r->index.checkpoints, &r->alloc, sizeof *c);

@@ -165,8 +165,12 @@ void kvi_index_finish(struct kvi_reader_index *index, size_t n_tracks);
  * left stay so: a store need not have them (spec frames 12.3). */
 void kvi_index_take_all(struct kvi_reader_index *index);
 /* The segment that holds the token before a segment. NULL: there is none. */
-const struct kvi_segment_ref *kvi_index_before(const struct kvi_reader_index *index,
-                                               const struct kvi_segment_ref *ref);
+static inline const struct kvi_segment_ref *kvi_index_before(const struct kvi_reader_index *index,
+                                                             const struct kvi_segment_ref *ref)
+{
+	return ref->parent ? KVI_LIST(struct kvi_segment_ref, index->segments, ref->parent - 1)
+	                   : NULL;
+}
 /* Adds a COMMIT that is a checkpoint. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_index_checkpoint(kvarc_reader *r, const struct kvi_index_entry *entry);
 /* Whether the last checkpoint is the one that the file is opened at. */

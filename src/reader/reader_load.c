@@ -72,6 +72,50 @@ void kvi_reader_count(kvarc_reader *r, uint32_t track, uint64_t n)
 	}
 }
 
+/* Tokens of segments that lie in a store. */
+static void count_stored(kvarc_reader *r)
+{
+	const struct kvi_list *l = &r->index.segments;
+	r->totals.stored_tokens = 0;
+	for (size_t i = 0; i < l->n; i++) {
+		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, *l, i);
+		r->totals.stored_tokens += s->stored ? s->left : 0;
+	}
+}
+
+/* Takes the elements of tokens that forks share, and that were counted for each track, off the
+ * totals. */
+static kvarc_ret count_forked(kvarc_reader *r)
+{
+	const struct kvi_list *l = &r->index.segments;
+	uint32_t *counted = kvi_calloc(&r->alloc, l->n, sizeof *counted); /* tokens, by segment */
+	if (!counted)
+		return kvi_fail_alloc(r->error, &r->alloc);
+	for (size_t i = 0; i < l->n; i++) {
+		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, *l, i);
+		uint32_t *of = &counted[s->origin ? s->origin - 1 : i];
+		const uint64_t again = s->left < *of ? s->left : *of;
+		*of = s->left > *of ? s->left : *of;
+		for (uint32_t k = r->order.first[s->track]; k < r->order.first[s->track + 1]; k++)
+			r->totals.elements -=
+				again * kvi_tensor_width(&r->geometry.tensors[r->order.tensors[k]]);
+	}
+	kvi_free(&r->alloc, counted);
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_reader_count_all(kvarc_reader *r)
+{
+	for (uint32_t i = 0; i < r->geometry.n_tracks; i++)
+		kvi_reader_count(r, i, r->index.tokens[i]);
+	count_stored(r);
+	r->totals.chunks = r->index.chunks.n;
+	for (size_t i = 0; i < r->index.lists.n; i++)
+		r->totals.chunks += KVI_LIST(struct kvi_chunk_list, r->index.lists, i)->n;
+	r->totals.segments = r->index.segments.n - r->index.forked;
+	return r->index.forked ? count_forked(r) : KVARC_OK;
+}
+
 static kvarc_ret wrong_index(kvarc_reader *r, const struct kvi_index_entry *entry)
 {
 	return kvi_fail_at(r->error, KVARC_DATA, entry->offset, entry->sequence,
@@ -623,14 +667,7 @@ static kvarc_ret load(kvarc_reader *r, struct kvi_walk *w)
 		r->by_index = ret == KVARC_OK;
 	}
 	kvi_index_finish(&r->index, r->geometry.n_tracks);
-	for (uint32_t i = 0; i < r->geometry.n_tracks && ret == KVARC_OK; i++)
-		kvi_reader_count(r, i, r->index.tokens[i]);
-	kvi_reader_count_stored(r);
-	r->totals.chunks = r->index.chunks.n;
-	for (size_t i = 0; i < r->index.lists.n; i++)
-		r->totals.chunks += KVI_LIST(struct kvi_chunk_list, r->index.lists, i)->n;
-	r->totals.segments = r->index.segments.n - r->index.forked;
-	return ret;
+	return ret ? ret : kvi_reader_count_all(r);
 }
 
 kvarc_ret kvi_reader_load(kvarc_reader *r)

@@ -555,12 +555,7 @@ kvarc_ret kvi_salvage_load(kvarc_reader *r)
 	ret = salvage_scan(r);
 	if (ret == KVARC_OK)
 		ret = kvi_salvage_losses(r);
-	for (uint32_t i = 0; i < r->geometry.n_tracks && ret == KVARC_OK; i++)
-		kvi_reader_count(r, i, r->index.tokens[i]);
-	kvi_reader_count_stored(r);
-	r->totals.chunks = r->index.chunks.n;
-	r->totals.segments = r->index.segments.n - r->index.forked;
-	return ret;
+	return ret ? ret : kvi_reader_count_all(r);
 }
 
 static kvarc_ret give_blobs(kvarc_reader *r)

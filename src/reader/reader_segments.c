@@ -92,16 +92,6 @@ kvarc_ret kvi_reader_add_storeref(kvarc_reader *r, const struct kvi_frame *frame
 	return ret;
 }
 
-void kvi_reader_count_stored(kvarc_reader *r)
-{
-	r->totals.stored_tokens = 0;
-	for (size_t i = 0; i < r->index.segments.n; i++) {
-		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref,
-		                                           r->index.segments, i);
-		r->totals.stored_tokens += s->stored ? s->left : 0;
-	}
-}
-
 /* ----- copies ----------------------------------------------------------- */
 
 /* Forgets all but the newest `most` copies. */

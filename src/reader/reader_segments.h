@@ -20,8 +20,6 @@ kvarc_ret kvi_stored_get_ref(kvarc_reader *r, const struct kvi_segment_ref *segm
  * NULL: salvage, which takes what there is. Returns OK, MEM, MEMLIMIT, DATA. */
 kvarc_ret kvi_reader_add_storeref(kvarc_reader *r, const struct kvi_frame *frame,
                                   const uint8_t *content, const struct kvi_index_entry *entry);
-/* Counts the tokens of the state that lie in a store. */
-void kvi_reader_count_stored(kvarc_reader *r);
 /* Elements of a tensor of a use, packed; NULL: a chunk of the file has them. */
 const uint8_t *kvi_stored_elements(const struct kvi_segment_use *use, uint32_t tensor);
 /* Frees all of it when the reader is closed. */
