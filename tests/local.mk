@@ -258,6 +258,7 @@ unit_tests = \
 	tests/unit/test_predict \
 	tests/unit/test_predicted \
 	tests/unit/test_prediction \
+	tests/unit/test_prefixes \
 	tests/unit/test_profile \
 	tests/unit/test_profile_corrects \
 	tests/unit/test_profile_file \

@@ -132,7 +132,9 @@ KVARC_API void kvarc_import_sizes(const kvarc_import *im, uint64_t *file_bytes,
 KVARC_API int kvarc_import_fetch(void *im, uint32_t tensor, uint32_t head, uint32_t heads,
                                  uint64_t t0, uint32_t n, void *dst);
 
-/* Packs the import into a sink: geometry, identity, items, all segments, close.
+/* Packs the import into a sink: geometry, identity, items, all segments, close. Tokens that several
+ * tracks begin with are written once, as kvarc_writer_fork does, but with KVARC_WRITE_STREAMABLE, a
+ * tier, or levels 4 to 8.
  * options.file_id is derived from the content when it is all zero, so that the same
  * input and options give the same bytes. Where a tier drops tokens the files cannot be restored:
  * there are no items, and the identity "lossy" ends with "N of M tokens left out", of all tracks.

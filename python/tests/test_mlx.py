@@ -166,3 +166,33 @@ def test_other_archive(tmp_path):
     kvarc.save(tmp_path / "x.kva", [(np.zeros((1, 4, 8), np.float16),) * 2])
     with pytest.raises(kvarc.OptionsError, match="0 safetensors files"):
         kvarc.mlx.load_prompt_cache(tmp_path / "x.kva")
+
+
+@pytest.mark.parametrize("padding", [[0, 0, 0], [0, 24, 8]])
+def test_batch(tmp_path, padding):
+    """Sequences of a batch that begin with the same tokens, with left padding, too."""
+    def rows(key, n):
+        return mx.random.normal((1, 2, n, 16), key=mx.random.key(key)).astype(mx.bfloat16)
+    made = []
+    for layer in range(2):
+        caches = [mlx_cache.KVCache() for _ in padding]
+        for i, one in enumerate(caches):
+            one.update_and_fetch(rows(layer, 200), rows(layer + 2, 200))
+            n = 40 - padding[i]
+            one.update_and_fetch(rows(10 * i + layer + 4, n), rows(10 * i + layer + 6, n))
+        made.append(mlx_cache.BatchKVCache.merge(caches))
+    assert made[0].left_padding.tolist() == padding
+    name = str(tmp_path / "prompt.safetensors")
+    mlx_cache.save_prompt_cache(name, made)
+    pack(tmp_path / "x.kva", name)
+    # 200 of 240 rows are in the archive once
+    assert os.path.getsize(tmp_path / "x.kva") < 0.5 * os.path.getsize(name)
+    back = kvarc.mlx.load_prompt_cache(str(tmp_path / "x.kva"))
+    for x, y in zip(arrays_of(made), arrays_of(back), strict=True):
+        assert x.dtype == y.dtype and bool(mx.array_equal(x, y))
+    with kvarc.Reader(tmp_path / "x.kva") as reader:
+        for i, tensor in enumerate(reader.tensors):
+            part = reader.read(tensor.track, tokens=(190, 230), raw=True)[i]
+            cache = made[tensor.layer]
+            want = raw(cache.keys if tensor.kind == "key" else cache.values)[tensor.track]
+            assert np.array_equal(part.view(np.uint16), want[:, 190:230].swapaxes(0, 1))

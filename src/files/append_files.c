@@ -1221,10 +1221,11 @@ static kvarc_ret put_track(struct appending *appending, uint32_t track)
 		from--;
 	if (from == t->n)
 		return KVARC_OK;
+	const struct kvi_pack_range range = { track, from, t->n, t->shift };
 	kvarc_ret ret = kvarc_writer_rewind(appending->w, track, t->shift + from);
 	return ret ? ret
 	           : kvi_pack_tokens(appending->im, appending->w, &appending->options->writer,
-	                             track, from, t->shift);
+	                             &range);
 }
 
 static kvarc_ret write_all(struct appending *appending)

@@ -54,6 +54,7 @@ struct kvi_imp_track {
 	char label[48];
 	uint64_t n;
 	uint64_t row;             /* row of a batch */
+	uint64_t padding;         /* leading rows of no token, as far as the file says; below n */
 	uint32_t item;            /* named tensors: the file that the track was made for */
 	bool one_layer;           /* the item has one layer, files beside it have others */
 	struct kvi_imp_run *runs; /* none: positions 0, 1, 2, ... */

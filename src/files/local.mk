@@ -31,7 +31,9 @@ libkvi_la_SOURCES += \
 	src/files/plan.c src/files/plan.h \
 	src/files/torch_pt.c \
 	src/files/typed_tensors.c src/files/typed_tensors.h \
+	src/files/repeated.c src/files/repeated.h \
 	src/files/references.c src/files/references.h \
+	src/files/prefixes.c src/files/prefixes.h \
 	src/files/raw_pages.c \
 	src/files/reader_bounds.c src/files/reader_bounds.h \
 	src/files/parity_repair.c \

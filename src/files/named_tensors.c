@@ -34,7 +34,8 @@ struct names {
 	struct kvi_rules rules;
 	struct kvi_rule_tests tests;
 	size_t first; /* first track of these tensors */
-	const struct kvi_named *ids;
+	const struct kvi_named *named, *ids;
+	size_t n;
 	bool misfit; /* the axes of a rule did not fit a tensor that it names */
 };
 
@@ -224,6 +225,38 @@ static struct kvi_imp_track *find_track(const struct names *names, const struct 
 	return NULL;
 }
 
+/* The integers of a batch that mlx-lm saves beside keys and values as its left padding: the fourth
+ * part of the same state. NULL: there are none. */
+static const struct kvi_named *find_padding(const struct names *names,
+                                            const struct name_found *found, uint64_t batch)
+{
+	const char *name = found->named->name, *dot = strrchr(name, '.');
+	const size_t stem = dot ? (size_t)(dot - name) + 1 : 0;
+	if (!stem || !found->engine || strcmp(found->engine, "mlx-lm"))
+		return NULL;
+	for (size_t i = 0; i < names->n; i++) {
+		const struct kvi_named *x = &names->named[i];
+		if (x->int_bytes && x->n_axes == 1 && x->shape[0] == batch &&
+		    !strncmp(x->name, name, stem) && !strcmp(x->name + stem, "3"))
+			return x;
+	}
+	return NULL;
+}
+
+/* Leading rows of a track that are of no token; 0 where the file does not say. */
+static uint64_t padding_of(const struct names *names, const struct name_found *found,
+                           const struct kvi_axes *axes, uint64_t row)
+{
+	uint8_t p[8] = { 0 };
+	const struct kvi_named *x = axes->batch > 1 ? find_padding(names, found, axes->batch)
+	                                            : NULL;
+	if (!x || kvi_source_read(&names->im->items[x->item].src, p, x->int_bytes,
+	                          x->offset + row * x->int_bytes))
+		return 0;
+	const uint64_t n = kvi_load64(p);
+	return n < axes->tokens ? n : 0;
+}
+
 /* The track of a row of the batch and this many tokens. */
 static struct kvi_imp_track *track_for(const struct names *names, const struct name_found *found,
                                        const struct kvi_axes *axes, uint64_t row, uint32_t *index)
@@ -249,6 +282,7 @@ static struct kvi_imp_track *track_for(const struct names *names, const struct n
 	}
 	if (t && axes->batch > 1) {
 		t->row = row;
+		t->padding = padding_of(names, found, axes, row);
 		snprintf(t->label, sizeof t->label, "sequence %u", (unsigned)row);
 	}
 	if (t && n_ids >= tokens) {
@@ -483,6 +517,8 @@ static kvarc_ret import_named_about(kvarc_import *im, const struct kvi_named *na
 	}
 	names->im = im;
 	names->first = im->n_tracks;
+	names->named = named;
+	names->n = n;
 	names->ids = find_ids(named, n);
 	names->tests.metadata = metadata;
 	ret = kvi_rules_parse(&names->rules, &im->alloc, im->options.kv_rule, im->error);

@@ -16,6 +16,7 @@
 #include "item_put.h"
 #include "pack_files.h"
 #include "pack_parts.h"
+#include "prefixes.h"
 #include "util/arguments.h"
 #include "util/error.h"
 #include "util/pool.h"
@@ -33,6 +34,7 @@ struct packing {
 	kvarc_writer_options options;
 	struct kvi_pack_checkpoint *checkpoint; /* NULL: none */
 	struct kvi_restore *plans;              /* by item */
+	struct kvi_prefix *prefixes;            /* by track; NULL: not looked for */
 	const char **keys, **values;
 	size_t n_pairs, n_own;    /* n_own: leading pairs that do not come from the caller */
 	uint64_t tokens, dropped; /* tokens of all tracks; tokens that a tier leaves out */
@@ -320,28 +322,55 @@ void kvarc_import_append_by(kvarc_import *im, kvarc_append_call append, void *op
 }
 
 kvarc_ret kvi_pack_tokens(kvarc_import *im, kvarc_writer *w, const kvarc_writer_options *options,
-                          uint32_t track, uint64_t from, uint64_t shift)
+                          const struct kvi_pack_range *range)
 {
-	const struct kvi_imp_track *t = &im->tracks[track];
+	const struct kvi_imp_track *t = &im->tracks[range->track];
 	const bool all = im->append && t->n && t->n <= UINT32_MAX &&
 	                 kvi_writer_level(options) >= KVI_LEVEL_MODEL;
 	const uint32_t batch = all ? (uint32_t)t->n : batch_of(options);
 	const kvarc_append_call append = im->append ? im->append : append_fetch;
-	struct shifted s = { im, shift };
+	struct shifted s = { im, range->shift };
 	int32_t *positions = kvi_array(&im->alloc, batch, 2 * sizeof *positions);
 	kvarc_ret ret = KVARC_OK;
 	if (!positions)
 		return kvi_fail_alloc(options->common.error, &im->alloc);
 	int32_t *ids = positions + batch;
-	for (uint64_t t0 = from; t0 < t->n && !ret; t0 += batch) {
-		uint32_t n = t->n - t0 < batch ? (uint32_t)(t->n - t0) : batch;
-		if (kvi_import_tokens(im, track, t0, n, positions, ids))
+	for (uint64_t t0 = range->from, n; t0 < range->to && !ret; t0 += n) {
+		n = range->to - t0 < batch ? range->to - t0 : batch;
+		if (kvi_import_tokens(im, range->track, t0, (uint32_t)n, positions, ids))
 			ret = read_failed(options);
 		else
-			ret = append(im->append_opaque, w, track, n, t->has_ids ? ids : NULL,
+			ret = append(im->append_opaque, w, range->track, n, t->has_ids ? ids : NULL,
 			             positions, fetch_shifted, &s);
 	}
 	kvi_free(&im->alloc, positions);
+	return ret;
+}
+
+/* Whether tokens that several tracks begin with may be written once: no model has to go through all
+ * tokens, no tier says which of a track are exact, and the archive may refer back. */
+static bool may_share(const struct packing *packing)
+{
+	const kvarc_writer_options *o = &packing->options;
+	return packing->im->n_tracks > 1 && !packing->whole && !o->lossy &&
+	       kvi_writer_level(o) < KVI_LEVEL_MODEL && !(o->flags & KVARC_WRITE_STREAMABLE);
+}
+
+/* Writes the tokens of a track, but for those that it has of an earlier one. */
+static kvarc_ret put_track(const struct packing *packing, uint32_t track)
+{
+	static const struct kvi_prefix none = { 0 };
+	const struct kvi_prefix *p = packing->prefixes ? &packing->prefixes[track] : &none;
+	const uint64_t end = packing->im->tracks[track].n;
+	struct kvi_pack_range range = { .track = track, .to = p->shared };
+	kvarc_ret ret = p->shared ? kvarc_writer_fork(packing->w, track, p->from, p->shared)
+	                          : KVARC_OK;
+	for (size_t i = 0; i <= p->n_cuts && !ret; i++) {
+		range.from = range.to;
+		range.to = i < p->n_cuts && p->cuts[i] < end ? p->cuts[i] : end;
+		if (range.from < range.to)
+			ret = kvi_pack_tokens(packing->im, packing->w, &packing->options, &range);
+	}
 	return ret;
 }
 
@@ -360,7 +389,7 @@ static kvarc_ret write_all(struct packing *packing)
 	if (!ret && !packing->checkpoint)
 		kvi_writer_set_ends(packing->w);
 	for (uint32_t i = 0; i < n_tracks && !ret; i++)
-		ret = kvi_pack_tokens(packing->im, packing->w, &packing->options, i, 0, 0);
+		ret = put_track(packing, i);
 	if (!ret && packing->checkpoint)
 		ret = kvarc_writer_checkpoint(packing->w, packing->checkpoint->label,
 		                              packing->checkpoint->time,
@@ -392,6 +421,8 @@ static kvarc_ret run(struct packing *packing, const kvarc_sink *to, kvarc_writer
 	if (!ret && !packing->checkpoint)
 		ret = derive_file_id(packing);
 	spare_threads(packing);
+	if (!ret && may_share(packing))
+		ret = kvi_prefixes_find(packing->im, &packing->prefixes);
 	if (!ret)
 		ret = kvarc_writer_open(&packing->w, &sink, &packing->options);
 	if (!ret)
@@ -404,6 +435,7 @@ static void free_parts(struct packing *packing)
 	for (size_t i = 0; packing->plans && i < packing->im->n_items; i++)
 		kvi_restore_free(&packing->plans[i], &packing->im->alloc);
 	kvi_free(&packing->im->alloc, packing->plans);
+	kvi_prefixes_free(packing->im, packing->prefixes);
 	kvi_free(&packing->im->alloc, packing->keys);
 }
 

@@ -18,12 +18,18 @@ kvarc_ret kvi_pack_checkpoint(kvarc_import *im, const kvarc_sink *sink,
                               const kvarc_writer_options *options,
                               struct kvi_pack_checkpoint *checkpoint, kvarc_writer_stats *stats);
 
+/* Tokens from .. to - 1 of a track of an import, to - 1 at most its last one. shift: the writer's
+ * token that is the import's first. */
+struct kvi_pack_range {
+	uint32_t track;
+	uint64_t from, to, shift;
+};
+
 /*
- * Appends the tokens of a track from token `from` of the import on to a writer whose track has
- * those before. shift: the writer's token that is the import's first. Returns what
- * kvarc_writer_append_fetch does; IO: of the import, too.
+ * Appends tokens of an import to a writer whose track has those before. A segment ends with the
+ * last one. Returns what kvarc_writer_append_fetch does; IO: of the import, too.
  */
 kvarc_ret kvi_pack_tokens(kvarc_import *im, kvarc_writer *w, const kvarc_writer_options *options,
-                          uint32_t track, uint64_t from, uint64_t shift);
+                          const struct kvi_pack_range *range);
 
 #endif

@@ -12,6 +12,7 @@
 #include "literals.h"
 #include "llama_describe.h"
 #include "reader_bounds.h"
+#include "repeated.h"
 #include "format/frame.h"
 #include "format/frame_walk.h"
 #include "format/geometry_check.h"
@@ -1227,7 +1228,8 @@ struct compacting {
 	const kvarc_geometry *geometry;
 	uint32_t *same; /* i, of each tensor */
 	uint32_t segment_tokens;
-	bool forks; /* the writer may fork tracks */
+	bool forks;     /* the writer may fork tracks */
+	bool *repeated; /* by segment: it stays as it is, so that it repeats, or is repeated */
 	struct kvi_order order;
 	struct kvi_literals literals;
 	/* BLOB content that is being filled. */
@@ -1369,13 +1371,13 @@ static kvarc_ret put_items(struct compacting *compacting)
 
 /* ----- tokens ----------------------------------------------------------- */
 
-/* A segment of a track whose tokens have ids, or not. */
+/* Tokens of a track that become segments together: all have ids, or none. */
 struct id_run {
 	uint64_t end; /* tokens of the track up to its end */
 	bool ids;
 };
 
-/* The next run of tokens of a track from `at` on that all have ids, or none of which has. */
+/* The next run of tokens of a track from `at` on; a segment that is repeated is one alone. */
 static kvarc_ret next_run(struct compacting *compacting, uint32_t track, uint64_t at, size_t *i,
                           struct kvi_segment *segment, struct id_run *run)
 {
@@ -1389,9 +1391,11 @@ static kvarc_ret next_run(struct compacting *compacting, uint32_t track, uint64_
 		if (ret)
 			return kvi_reader_set_error(compacting->r, ret);
 		const bool ids = segment->has_ids || segment->coded;
-		if (run->end > at && ids != run->ids)
+		if (run->end > at && (ids != run->ids || compacting->repeated[*i]))
 			break;
 		*run = (struct id_run){ ref->t0 + ref->left, ids };
+		if (compacting->repeated[*i])
+			break;
 	}
 	return KVARC_OK;
 }
@@ -1498,6 +1502,8 @@ static kvarc_ret write_compact(struct compacting *compacting)
 		ret = transfer_identity(compacting->r, compacting->w, NULL, NULL);
 	if (!ret)
 		ret = put_items(compacting);
+	if (!ret)
+		ret = kvi_mark_repeated(compacting->r, compacting->repeated);
 	for (uint32_t i = 0; i < compacting->geometry->n_tracks && !ret; i++)
 		ret = put_track(compacting, i);
 	return ret;
@@ -1553,7 +1559,8 @@ kvarc_ret kvarc_compact(kvarc_reader *r, const kvarc_sink *sink,
 	c.same = kvi_array(c.alloc, c.geometry->n_tensors + 1, sizeof *c.same);
 	for (uint32_t i = 0; c.same && i < c.geometry->n_tensors; i++)
 		c.same[i] = i;
-	ret = c.same ? kvarc_writer_open(&c.w, &counting, options) : no_memory(&c);
+	c.repeated = kvi_calloc(c.alloc, kvi_reader_index(r)->segments.n + 1, sizeof *c.repeated);
+	ret = c.same && c.repeated ? kvarc_writer_open(&c.w, &counting, options) : no_memory(&c);
 	if (!ret)
 		ret = write_compact(&c);
 	ret = kvi_counted_close(&counted, &c.w, ret, stats);
@@ -1561,5 +1568,6 @@ kvarc_ret kvarc_compact(kvarc_reader *r, const kvarc_sink *sink,
 	kvi_out_free(&c.blob);
 	kvi_order_free(&c.order, c.alloc);
 	kvi_free(c.alloc, c.same);
+	kvi_free(c.alloc, c.repeated);
 	return ret;
 }
