@@ -28,8 +28,9 @@ typedef struct kvarc_writer kvarc_writer;
 #define KVARC_WRITE_STORED 0x10u
 /* For kvarc_pack, other calls have no use for it: files of at most 1 MiB whose archive would be
  * more than 200 bytes larger than they are, as of a few tokens of many layers, are kept whole where
- * that is smaller; files of at most 4 KiB only where the archive is then not 200 bytes larger. Such
- * an archive gives its files back, and has no tensors and no tokens. Not with a tier. */
+ * that is smaller; files of at most 4 KiB only where the archive is then not 200 bytes larger. So
+ * are files of 64 KiB and more where their tensors would take a 32nd more. Such an archive gives
+ * its files back, and has no tensors and no tokens. Not with a tier. */
 #define KVARC_WRITE_KEEP_WHOLE 0x20u
 
 /* How token ids are kept. */

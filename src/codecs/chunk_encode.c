@@ -183,8 +183,8 @@ static kvarc_ret try_grid(struct kvi_coder *coder, struct kvi_coder_job *job, st
 }
 
 /* The most tokens of a track for which codec layers, which has no parameters, is compared with new
- * ones: of more tokens it is seldom smaller, and coding twice takes time. */
-enum { FEW_TOKENS = 63 };
+ * ones, a segment: of more tokens it is seldom smaller, and coding twice takes time. */
+enum { FEW_TOKENS = 256 };
 
 /* Whether codec layers may be smaller than the attempt, at a level above 0: there are no
  * parameters for so few tokens, or they are new and few tokens have use for them. */
@@ -210,7 +210,7 @@ static kvarc_ret try_layers(struct kvi_coder *coder, struct kvi_coder_job *job,
 	kvarc_ret ret = attempt_price(coder, best);
 	job->params = NULL;
 	if (!ret)
-		ret = attempt_write(coder, job, &layers, KVI_SCRATCH_OUT2);
+		ret = attempt_write(coder, job, &layers, KVI_SCRATCH_LAYERS_OUT);
 	if (ret || !best->out.begin) {
 		if (!ret)
 			*best = layers;
@@ -275,13 +275,22 @@ static void finish(struct attempt *attempt, struct kvi_encoded *out)
 	}
 }
 
+/* Whether rows of a chunk repeat earlier ones, as values of the lowest layer do where tokens occur
+ * again: Zstandard has them once. Level 0 does not look. */
+static bool rows_repeat(const struct kvi_coder_job *job)
+{
+	return job->request->level > 0 &&
+	       kvi_rows_repeat(job->packed, job->mask.rows, job->mask.channels * job->mask.size);
+}
+
 /* Chooses the smallest payload: coded, as Zstandard or raw. */
 static kvarc_ret choose(struct kvi_coder *coder, struct kvi_coder_job *job, struct attempt *best,
                         struct kvi_encoded *out)
 {
+	const bool repeats = rows_repeat(job);
 	size_t n = kvi_chunk_bytes(job->chunk);
 	size_t bytes = best->out.begin ? attempt_cost(best) : n;
-	if (bytes > kvi_zstd_never_wins(job->chunk)) {
+	if (repeats || bytes > kvi_zstd_never_wins(job->chunk)) {
 		kvarc_ret ret = attempt_price(coder, best);
 		if (ret) {
 			attempt_drop(best);
@@ -290,10 +299,10 @@ static kvarc_ret choose(struct kvi_coder *coder, struct kvi_coder_job *job, stru
 		bytes = best->out.begin ? attempt_cost(best) : n;
 	}
 	bytes = bytes < n ? bytes : n;
-	if (kvi_zstd_may_win(coder, job->chunk, job->raw, bytes)) {
+	if (repeats || kvi_zstd_may_win(coder, job->chunk, job->raw, bytes)) {
+		const int level = repeats ? KVI_ZSTD_ROWS_LEVEL : KVI_ZSTD_LEVEL;
 		uint8_t *buffer = kvi_scratch(coder, KVI_SCRATCH_OUT3, n);
-		size_t got = buffer ? kvi_zstd_write(coder, job->raw, n, buffer, bytes - 1,
-		                                     KVI_ZSTD_LEVEL)
+		size_t got = buffer ? kvi_zstd_write(coder, job->raw, n, buffer, bytes - 1, level)
 		                    : 0;
 		if (got) {
 			attempt_drop(best);
@@ -427,17 +436,26 @@ static void replace(struct attempt *best, const struct attempt *attempt)
 	*best = *attempt;
 }
 
-/* Codec state, with and without the reference. */
+/* Codec state, with and without the reference. Later states refer to chunks of codec state, not to
+ * those of codec layers, which is compared where no state will follow. */
 static kvarc_ret try_state(struct kvi_coder *coder, struct kvi_coder_job *job, struct attempt *best)
 {
 	struct attempt plain = { .codec = KVI_CODEC_STATE };
 	struct attempt refers = { .codec = KVI_CODEC_STATE, .refers = true };
+	struct attempt layers = { .codec = KVI_CODEC_LAYERS };
 	kvarc_ret ret = attempt_price(coder, best);
 	if (!ret)
 		ret = attempt_write(coder, job, &plain, KVI_SCRATCH_LINEAR_OUT);
 	if (ret)
 		return ret;
 	replace(best, &plain);
+	if (job->request->ends) {
+		job->params = NULL;
+		ret = attempt_write(coder, job, &layers, KVI_SCRATCH_LAYERS_OUT);
+		if (ret)
+			return ret;
+		replace(best, &layers);
+	}
 	if (!job->request->before)
 		return KVARC_OK;
 	job->before = job->request->before;
@@ -468,7 +486,6 @@ static kvarc_ret encode_plain(struct kvi_coder *coder, struct kvi_coder_job *job
 		ret = attempt_codec(coder, job, codec, &best);
 	if (!ret && codec == KVI_CODEC_CELLS)
 		ret = try_grid(coder, job, &best);
-	/* Later states refer to chunks of codec state, not to those of codec layers. */
 	if (!ret && kvi_mask_elements(&job->mask))
 		ret = (is_state(job->request) ? try_state : try_layers)(coder, job, &best);
 	if (!ret && bytes)
@@ -496,7 +513,7 @@ static kvarc_ret encode_beside(struct kvi_coder *coder, struct kvi_coder_job *jo
 	size_t bytes;
 	bool may = true;
 	kvarc_ret ret = KVARC_OK;
-	if (linear)
+	if (linear && !rows_repeat(job))
 		ret = plain_may_win(coder, job->request, job->raw, linear, &may);
 	if (!ret && may && linear)
 		ret = mask_chunk(coder, job); /* plain_may_win used the mask's memory */

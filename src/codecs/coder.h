@@ -13,10 +13,12 @@
 #include "util/bytes.h"
 #include "util/pool.h"
 
-/* Limits of fits, and the Zstandard level of planes. */
+/* Limits of fits, and Zstandard levels of planes and of chunks. */
 enum {
 	KVI_TABLES_MAX = 16, /* tables of codec bytes */
-	KVI_ZSTD_LEVEL = 3
+	KVI_ZSTD_LEVEL = 3,
+	/* Level of rows that repeat others: level 3 skips so much between them that it misses some. */
+	KVI_ZSTD_ROWS_LEVEL = 6
 };
 
 /* Bytes of the stream of a lossy body in front of its words (spec lossy 4). */
@@ -43,9 +45,10 @@ enum kvi_scratch {
 	KVI_SCRATCH_ROTATIONS,
 	KVI_SCRATCH_TURNS,
 	KVI_SCRATCH_LINEAR_OUT,
-	KVI_SCRATCH_STATE_OUT, /* codec state, with a reference */
-	KVI_SCRATCH_SAMPLE,    /* some tokens, to estimate the size at level 1 */
-	KVI_SCRATCH_LOSSY,     /* elements of a lossy chunk, before and after */
+	KVI_SCRATCH_STATE_OUT,  /* codec state, with a reference */
+	KVI_SCRATCH_LAYERS_OUT, /* codec layers in place of that of level 1 */
+	KVI_SCRATCH_SAMPLE,     /* some tokens, to estimate the size at level 1 */
+	KVI_SCRATCH_LOSSY,      /* elements of a lossy chunk, before and after */
 	KVI_SCRATCH_LOSSY_OUT,
 	KVI_SCRATCH_COEFFICIENTS,
 	KVI_SCRATCH_PREDICTION, /* predicted elements, codec klt */
@@ -123,6 +126,8 @@ unsigned kvi_sample_entropy(const struct kvi_coder *coder, const uint8_t *p, siz
  * of a chunk, which is what other codecs make of them. */
 bool kvi_zstd_may_win(struct kvi_coder *coder, const struct kvi_chunk *chunk, const uint8_t *raw,
                       size_t bytes);
+/* Whether an eighth or more of n rows of `bytes` each, 256 at most, repeat earlier ones. */
+bool kvi_rows_repeat(const uint8_t *rows, size_t n, size_t bytes);
 /* The most bytes of other codecs for which kvi_zstd_may_win is false, whatever the elements are. */
 static inline size_t kvi_zstd_never_wins(const struct kvi_chunk *chunk)
 {

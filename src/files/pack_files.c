@@ -376,7 +376,6 @@ static kvarc_ret put_track(const struct packing *packing, uint32_t track)
 
 static kvarc_ret write_all(struct packing *packing)
 {
-	const uint32_t n_tracks = packing->whole ? 0 : (uint32_t)packing->im->n_tracks;
 	kvarc_ret ret = kvarc_writer_set_geometry(packing->w, geometry_of(packing));
 	if (!ret)
 		ret = kvarc_writer_identity(packing->w, packing->n_pairs, packing->keys,
@@ -479,8 +478,15 @@ kvarc_ret kvi_pack_items(kvarc_import *im, kvarc_writer *w, kvarc_error *error)
 
 /* Bytes of files that are kept whole, at most: the frames of a cache weigh on few tokens alone.
  * Bytes of files of which every archive is mostly frames, at most. Bytes that an archive may be
- * larger than its files. */
-enum { WHOLE_MAX = 1 << 20, MOSTLY_FRAMES = 4 << 10, MAY_GROW = 200 };
+ * larger than its files. Tensors of files of TENSORS_LEAST bytes and more may cost one part in
+ * TENSORS_COST of the archive without them. */
+enum {
+	WHOLE_MAX = 1 << 20,
+	MOSTLY_FRAMES = 4 << 10,
+	MAY_GROW = 200,
+	TENSORS_LEAST = 64 << 10,
+	TENSORS_COST = 32
+};
 
 /* Whether an archive without tensors may be wanted, in place of that of the cache. */
 static bool may_keep_whole(const struct packing *packing)
@@ -523,8 +529,19 @@ static kvarc_ret deliver(const struct kvi_out *archive, const kvarc_sink *sink, 
 	return KVARC_OK;
 }
 
-/* Packs the files as a cache or, where that archive is more than MAY_GROW larger than they are and
- * the other one is smaller, whole; tensors that are no cache wherever that is smaller. */
+/* Whether files of `bytes` are kept whole, by the sizes of both archives; no_cache: the tensors
+ * are none of a cache. Tensors are worth more than bytes of a file of which every archive is mostly
+ * frames. */
+static bool whole_wins(uint64_t bytes, size_t as_cache, size_t as_file, bool no_cache)
+{
+	if (bytes >= TENSORS_LEAST && as_file + as_file / TENSORS_COST < as_cache)
+		return true;
+	return as_file < as_cache &&
+	       (no_cache || (as_cache > bytes + MAY_GROW &&
+	                     (as_file <= bytes + MAY_GROW || bytes > MOSTLY_FRAMES)));
+}
+
+/* Packs the files as a cache, or whole where that is clearly smaller. */
 static kvarc_ret run_either(struct packing *packing, const kvarc_sink *sink,
                             kvarc_writer_stats *stats)
 {
@@ -537,11 +554,9 @@ static kvarc_ret run_either(struct packing *packing, const kvarc_sink *sink,
 	kvi_out_init(&as_file, &packing->im->alloc);
 	kvarc_ret ret = run_to_memory(packing, &as_cache, stats);
 	const bool no_cache = packing->im->typing;
-	if (!ret && (as_cache.n > bytes + MAY_GROW || no_cache))
+	if (!ret && (as_cache.n > bytes + MAY_GROW || bytes >= TENSORS_LEAST || no_cache))
 		ret = run_to_memory(&whole, &as_file, &of_file);
-	/* Tensors are worth more than bytes of a file of which every archive is mostly frames. */
-	const bool smaller = as_file.n && as_file.n < as_cache.n &&
-	                     (as_file.n <= bytes + MAY_GROW || bytes > MOSTLY_FRAMES || no_cache);
+	const bool smaller = as_file.n && whole_wins(bytes, as_cache.n, as_file.n, no_cache);
 	if (smaller && stats)
 		*stats = of_file;
 	if (!ret)

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "format/codec_ids.h"
 #include "import_files.h"
 #include "kvarc/tools.h"
 #include "random.h"
@@ -133,6 +134,53 @@ static struct blob make_slot(unsigned dtype, uint32_t tokens)
 		for (uint32_t t = 0; t < tokens; t++)
 			for (uint32_t c = 0; c < WIDTH; c++)
 				put_element(&b, dtype, element(i, c));
+	}
+	return b;
+}
+
+/* A batch of sequences of one layer of bf16, [sequence, head, token, channel]. */
+struct made_batch {
+	uint32_t sequences, tokens;
+	uint32_t shared; /* first tokens that all sequences have */
+	uint32_t rows;   /* values of token t are those of token t % rows of the sequence */
+};
+
+static struct blob make_batch(const struct made_batch *batch)
+{
+	struct blob b = { NULL, 0, 0, -1 };
+	char text[256];
+	static uint32_t bits[16][64][WIDTH];
+	const size_t bytes = (size_t)batch->sequences * batch->tokens * WIDTH * 2;
+	size_t n = 0;
+	for (uint32_t i = 0; i < 2; i++)
+		n += (size_t)snprintf(
+			text + n, sizeof text - n,
+			"%c\"layers.0.%s\":{\"dtype\":\"BF16\",\"shape\":[%u,%d,%u,%d],"
+			"\"data_offsets\":[%zu,%zu]}",
+			i ? ',' : '{', i ? "value" : "key", (unsigned)batch->sequences, HEADS,
+			(unsigned)batch->tokens, CHANNELS, i * bytes, (i + 1) * bytes);
+	text[n++] = '}';
+	while (n % 8)
+		text[n++] = ' ';
+	put64(&b, n);
+	put(&b, text, n);
+	for (uint32_t i = 0; i < 2; i++) {
+		for (uint32_t s = 0; s < batch->sequences; s++)
+			for (uint32_t t = 0; t < batch->tokens; t++)
+				for (uint32_t c = 0; c < WIDTH; c++)
+					bits[s][t][c] = s && t < batch->shared ? bits[0][t][c]
+					                : i && t >= batch->rows
+					                        ? bits[s][t % batch->rows][c]
+					                        : bits_of(element(i, c)) >> 16;
+		for (uint32_t s = 0; s < batch->sequences; s++)
+			for (uint32_t h = 0; h < HEADS; h++)
+				for (uint32_t t = 0; t < batch->tokens; t++)
+					for (uint32_t c = 0; c < CHANNELS; c++) {
+						uint8_t element16[2];
+						kvi_store16(element16,
+						            (uint16_t)bits[s][t][h * CHANNELS + c]);
+						put(&b, element16, 2);
+					}
 	}
 	return b;
 }
@@ -429,6 +477,81 @@ static void test_appends(void **state)
 	blob_free(&file);
 }
 
+/* ----- tokens and rows that occur more than once ------------------------------------------ */
+
+/* Tokens that a reader gets from the segments of other tracks. */
+static uint64_t forked_tokens(struct blob *archive)
+{
+	kvarc_reader *r = read_archive(archive, NULL, 1);
+	kvarc_stored segment;
+	unsigned flags;
+	uint64_t n = 0;
+	for (uint64_t i = 0; !kvarc_reader_segment_at(r, i, &segment, &flags); i++)
+		n += flags & KVARC_SEGMENT_FORKED ? segment.left : 0;
+	kvarc_reader_close(&r);
+	return n;
+}
+
+/* The first tokens of sequences are there once, but in archives that are read from a pipe. */
+static void test_batch(void **state)
+{
+	static const struct {
+		struct made_batch batch;
+		uint64_t forked;
+	} cases[] = {
+		{ { 4, 64, 48, 64 }, 3 * 48 }, { { 3, 64, 64, 64 }, 2 * 64 },
+		{ { 2, 64, 16, 64 }, 16 },     { { 2, 64, 15, 64 }, 0 },
+		{ { 2, 64, 0, 64 }, 0 },       { { 16, 4, 4, 4 }, 15 * 4 },
+	};
+	(void)state;
+	if (!reads_safetensors())
+		skip();
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct blob file = make_batch(&cases[i].batch);
+		for (int level = 0; level < 2; level++) {
+			struct packed p = pack(&file, "batch.safetensors", level, 0);
+			assert_int_equal(forked_tokens(&p.archive), cases[i].forked);
+			check_restored(&p.archive, &file);
+			blob_free(&p.archive);
+		}
+		struct packed p = pack(&file, "batch.safetensors", 1, KVARC_WRITE_STREAMABLE);
+		assert_int_equal(forked_tokens(&p.archive), 0);
+		check_restored(&p.archive, &file);
+		blob_free(&p.archive);
+		blob_free(&file);
+	}
+}
+
+/* Rows that repeat are there once from level 1 on, and where an eighth does. */
+static void test_rows(void **state)
+{
+	static const struct made_batch half = { 1, 64, 0, 32 }, some = { 1, 64, 0, 57 };
+	const size_t row = WIDTH * 2;
+	(void)state;
+	if (!reads_safetensors())
+		skip();
+	struct blob file = make_batch(&half);
+	struct packed plain = pack(&file, "batch.safetensors", 0, 0);
+	for (int level = 1; level < LEVELS; level++) {
+		struct packed p = pack(&file, "batch.safetensors", level, 0);
+		assert_true(p.archive.n + 8 * row < plain.archive.n);
+		check_restored(&p.archive, &file);
+		blob_free(&p.archive);
+	}
+	blob_free(&plain.archive);
+	blob_free(&file);
+	file = make_batch(&some); /* too few rows: coded */
+	plain = pack(&file, "batch.safetensors", 1, 0);
+	check_restored(&plain.archive, &file);
+	kvarc_reader *r = read_archive(&plain.archive, NULL, 1);
+	kvarc_info info;
+	assert_int_equal(kvarc_reader_get_info(r, &info), KVARC_OK);
+	assert_int_equal(info.codecs & 1u << KVI_CODEC_ZSTD, 0);
+	kvarc_reader_close(&r);
+	blob_free(&plain.archive);
+	blob_free(&file);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -436,7 +559,8 @@ int main(void)
 		cmocka_unit_test(test_slots),         cmocka_unit_test(test_whole),
 		cmocka_unit_test(test_mostly_frames), cmocka_unit_test(test_large),
 		cmocka_unit_test(test_failures),      cmocka_unit_test(test_random_chunks),
-		cmocka_unit_test(test_appends),
+		cmocka_unit_test(test_appends),       cmocka_unit_test(test_batch),
+		cmocka_unit_test(test_rows),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
 # A file of few tokens whose archive would be larger than it is kept whole.
-cp "$top/tests/data/import/engine-checkpoints-hybrid.bin" a
+cp "$top/tests/data/import/engine-window.bin" a
 before=$(wc -c < a)
 kv pack a
 [ "$(wc -c < a.kva)" -le $((before + 200)) ] || echo "large: $(wc -c < a.kva) of $before"
