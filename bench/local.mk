@@ -5,7 +5,7 @@ EXTRA_DIST += bench/METHOD.md bench/common.py bench/ratios.py bench/speed.py \
 	bench/engine_files.py bench/table.py bench/prefill.py bench/make_caches.py bench/make_spread.py \
 	bench/make_slots.py bench/readme.py bench/readme_page.py bench/structure.py bench/setup.sh bench/flips.sh bench/must-show.sh \
 	bench/compare_builds.py bench/limits.py bench/port_limits.py \
-	bench/session_turns.py bench/slot_sessions.py bench/peers_dedup.sh bench/compare_archives.sh bench/sizes.py bench/tiny.py bench/start.py \
+	bench/session_turns.py bench/slot_sessions.py bench/peers_dedup.sh bench/compare_archives.sh bench/sizes.py bench/tiny.py bench/kinds.py bench/start.py \
 	bench/exactness.sh bench/exactness_digest.c bench/store_forks.py bench/store_turns.py bench/store_repack.py bench/weight_deltas.py
 
 # The table of `quickstart demo`: kvarc next to zstd on the same bytes.

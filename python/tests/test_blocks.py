@@ -17,9 +17,9 @@ from conftest import bf16
 LETTERS = {"2": 2, "L": 3, "T": 40, "H": 2, "D": 32}
 
 
-def make_block(axes, seed=1, extra=0):
+def make_block(axes, seed=1, extra=0, tokens=LETTERS["T"]):
     """(layout, bytearray) of a block of bf16, with `extra` bytes behind it."""
-    shape = tuple(LETTERS[a] for a in axes)
+    shape = tuple(tokens if a == "T" else LETTERS[a] for a in axes)
     part = blocks.Part("bf16", axes, shape)
     data = bf16(np.random.default_rng(seed).standard_normal(shape)).tobytes()
     return blocks.BlockLayout(part.nbytes + extra, [part]), bytearray(data + b"x" * extra)
@@ -27,8 +27,9 @@ def make_block(axes, seed=1, extra=0):
 
 @pytest.mark.parametrize("axes", ["2LTHD", "T2LHD", "LHT2D", "TD", "LTD", "2TD", "T", "HLT2D"])
 @pytest.mark.parametrize("extra", [0, 1, 64, 1000])
-def test_layouts(axes, extra):
-    layout, block = make_block(axes, extra=extra)
+@pytest.mark.parametrize("tokens", [65, 40, 16, 1])
+def test_layouts(axes, extra, tokens):
+    layout, block = make_block(axes, extra=extra, tokens=tokens)
     for level in 0, 1:
         record = blocks.encode(block, layout, "a key", level=level)
         back = bytearray(len(block))
@@ -37,24 +38,51 @@ def test_layouts(axes, extra):
 
 
 def test_layout_says_what_is_a_layer():
-    layout, block = make_block("T2LHD")
+    layout, block = make_block("T2LHD", tokens=65)
     record = blocks.encode(block, layout, "k")
     with kvarc.open(record) as r:
         value = r.read(layers=1, raw=True)
-    bits = np.frombuffer(block, np.uint16).reshape(40, 2, 3, 2, 32)
+    bits = np.frombuffer(block, np.uint16).reshape(65, 2, 3, 2, 32)
     kinds = {r.tensors[i].kind: a for i, a in value.items()}
     assert np.array_equal(kinds["key"], bits[:, 0, 1]) and \
         np.array_equal(kinds["value"], bits[:, 1, 1])
 
 
 def test_array_of_any_strides():
-    layout, _ = make_block("2LTHD")
+    layout, _ = make_block("2LTHD", tokens=65)
     whole = bf16(np.random.default_rng(2).standard_normal((2, 3, 100, 2, 32)))
-    page, back = whole[:, :, 20:60], np.zeros_like(whole)
+    page, back = whole[:, :, 20:85], np.zeros_like(whole)
     record = blocks.encode(page, layout, "k")
-    blocks.decode(record, back[:, :, 30:70], layout, "k")
-    assert np.array_equal(back[:, :, 30:70], page)
-    assert not back[:, :, :30].any() and not back[:, :, 70:].any()
+    blocks.decode(record, back[:, :, 30:95], layout, "k")
+    assert np.array_equal(back[:, :, 30:95], page)
+    assert not back[:, :, :30].any() and not back[:, :, 95:].any()
+
+
+@pytest.mark.parametrize("axes", ["2LTHD", "LTD", "T2LHD"])
+def test_short_blocks(axes):
+    """Layers of 16 tokens share chunks and parameters; of a record with a tensor for each, too."""
+    layout, block = make_block(axes, tokens=16)
+    record, back = blocks.encode(block, layout, "k"), bytearray(len(block))
+    with kvarc.open(record) as r:
+        assert r.tensors == layout.wide and len(r.tensors) == 1
+    wide, layout.wide = layout.wide, []
+    apart = blocks.encode(block, layout, "k")
+    layout.wide = wide
+    assert len(record) < len(apart)
+    blocks.decode(apart, back, layout, "k")
+    assert back == block
+
+
+def test_short_array_of_any_strides():
+    layout, _ = make_block("2LTHD", tokens=16)
+    whole = bf16(np.random.default_rng(2).standard_normal((2, 3, 100, 2, 32)))
+    page, back = whole[:, :, 20:36], np.zeros_like(whole)
+    record = blocks.encode(page, layout, "k")
+    with kvarc.open(record) as r:
+        assert r.tensors == layout.wide
+    blocks.decode(record, back[:, :, 30:46], layout, "k")
+    assert np.array_equal(back[:, :, 30:46], page)
+    assert not back[:, :, :30].any() and not back[:, :, 46:].any()
 
 
 def test_what_is_not_its_record():

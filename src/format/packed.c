@@ -40,6 +40,29 @@ void kvi_packer_free(struct kvi_packer *packer)
 	packer->compress = packer->decompress = NULL;
 }
 
+/* Makes a frame of *done bytes of the content, each of its parts a block or more; 0: it takes more
+ * than the capacity. */
+static kvarc_ret compress_parts(ZSTD_CCtx *ctx, const struct kvi_alloc *alloc, ZSTD_outBuffer to,
+                                const void *content, size_t bytes, unsigned parts, size_t *done)
+{
+	ZSTD_inBuffer in = { content, 0, 0 };
+	*done = 0;
+	ZSTD_CCtx_reset(ctx, ZSTD_reset_session_and_parameters);
+	ZSTD_CCtx_setParameter(ctx, ZSTD_c_compressionLevel, LEVEL_SHORT);
+	ZSTD_CCtx_setPledgedSrcSize(ctx, bytes);
+	for (unsigned i = 1; i <= parts; i++) {
+		in.size = bytes / parts * i + (i == parts ? bytes % parts : 0);
+		const size_t left = ZSTD_compressStream2(ctx, &to, &in,
+		                                         i == parts ? ZSTD_e_end : ZSTD_e_flush);
+		if (ZSTD_isError(left) && ZSTD_getErrorCode(left) == ZSTD_error_memory_allocation)
+			return kvi_alloc_error(alloc);
+		if (left) /* an error, or no capacity */
+			return KVARC_OK;
+	}
+	*done = to.pos;
+	return KVARC_OK;
+}
+
 /* Tries method 1 at the end of out; 0 when it does not pay. */
 static kvarc_ret try_zstd(struct kvi_packer *packer, struct kvi_out *out, const void *content,
                           size_t bytes, size_t *done)
@@ -62,6 +85,27 @@ static kvarc_ret try_zstd(struct kvi_packer *packer, struct kvi_out *out, const 
 	else if (ZSTD_getErrorCode(n) == ZSTD_error_memory_allocation)
 		return kvi_alloc_error(packer->alloc);
 	return KVARC_OK;
+}
+
+kvarc_ret kvi_pack_arrays(struct kvi_packer *packer, struct kvi_out *out, const void *content,
+                          size_t bytes, unsigned arrays)
+{
+	const size_t at = out->n + 1;
+	size_t done = 0;
+	kvarc_ret ret = kvi_pack(packer, out, content, bytes);
+	if (ret || out->n - at >= bytes)
+		return ret;
+	const size_t one = out->n - at;
+	if (!kvi_out_reserve(out, one))
+		return kvi_alloc_error(packer->alloc);
+	ret = compress_parts(packer->compress, packer->alloc,
+	                     (ZSTD_outBuffer){ out->p + out->n, one - 1, 0 }, content, bytes,
+	                     arrays, &done);
+	if (done) {
+		memmove(out->p + at, out->p + out->n, done);
+		out->n = at + done;
+	}
+	return ret;
 }
 
 kvarc_ret kvi_pack(struct kvi_packer *packer, struct kvi_out *out, const void *content,

@@ -26,6 +26,11 @@ void kvi_packer_free(struct kvi_packer *packer);
 kvarc_ret kvi_pack(struct kvi_packer *packer, struct kvi_out *out, const void *content,
                    size_t bytes);
 
+/* As kvi_pack, of a content that is little else than `arrays` arrays of one size: where that is
+ * smaller, each of them is a block with code lengths of its own. */
+kvarc_ret kvi_pack_arrays(struct kvi_packer *packer, struct kvi_out *out, const void *content,
+                          size_t bytes, unsigned arrays);
+
 /*
  * Gives the decoded_bytes bytes of content: inside payload, or in *owned,
  * which the caller frees with kvi_free (NULL when nothing was allocated).

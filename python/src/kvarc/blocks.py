@@ -36,6 +36,8 @@ _log = logging.getLogger("kvarc.blocks")
 _NAME = "kvarc.block"
 _ROW = 64           # bytes of a row of memory whose layout is not known
 _OVERHEAD = 1 << 20  # bytes that a record may take beyond its block, and an eighth of it
+_SHORT = 64         # tokens up to which all layers of a part are one tensor of a record
+_MOST = (65535, 65535, 1 << 20)  # heads, channels and width of a tensor
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,12 @@ class Part:
     def of_bytes(self, flat: Array) -> Array:
         """The elements' bits in the shape of the part, without a copy."""
         return flat.view(_arrays.BITS[self.dtype]).reshape(self.shape)
+
+    def rows(self) -> Tuple[int, int, int]:
+        """Products of the axes in front of the tokens, of the tokens, and behind them."""
+        at = self.axes.index("T")
+        return (int(np.prod(self.shape[:at], dtype=np.int64)), self.shape[at],
+                int(np.prod(self.shape[at + 1:], dtype=np.int64)))
 
     def views(self, array: Array) -> Iterator[Tuple[int, int, Array]]:
         """(layer, 0 or 1, [tokens, heads, channels]) of the part's elements, without copies."""
@@ -99,9 +107,19 @@ class BlockLayout:
                     kind = part.kind if "2" not in part.axes else "value" if value else "key"
                     self.tensors.append(Tensor(layer, kind, part.dtype, shape.get("H", 1),
                                                shape.get("D", 1), len(self.tracks) - 1))
+        # a tensor for each part, whose heads are the rows of a token; empty: not of this layout
+        self.wide: List[Tensor] = [
+            Tensor(0, "opaque", part.dtype, part.rows()[0], part.rows()[2], track)
+            for track, part in enumerate(self.parts)]
+        if any(part.rows()[1] > _SHORT or t.heads > _MOST[0] or t.channels > _MOST[1] or
+               t.heads * t.channels > _MOST[2] for part, t in zip(self.parts, self.wide)):
+            self.wide = []
         if self.described < size:
             self.tracks.append(Track("other"))
-            self.tensors.append(Tensor(0, "opaque", "bytes", 1, _ROW, len(self.tracks) - 1))
+            rest = Tensor(0, "opaque", "bytes", 1, _ROW, len(self.tracks) - 1)
+            self.tensors.append(rest)
+            if self.wide:
+                self.wide.append(rest)
 
     def whole(self, array: Any) -> bool:
         """Whether this is an array of the shape of the only part."""
@@ -109,15 +127,23 @@ class BlockLayout:
             isinstance(array, np.ndarray) and array.shape == self.parts[0].shape and \
             array.dtype == _arrays.BITS[self.parts[0].dtype]
 
-    def arrays(self, memory: Array) -> Tuple[List[List[Array]], Optional[Array]]:
-        """For each track its tensors' elements, views of the block's bytes; and those of bytes
-        that are not described where they had to be copied to make whole rows."""
+    @staticmethod
+    def _views(part: Part, array: Array, wide: bool) -> List[Array]:
+        if wide:
+            return [array.reshape(part.rows()).transpose(1, 0, 2)]
+        return [view for _, _, view in part.views(array)]
+
+    def arrays(self, memory: Array, wide: bool = False) \
+            -> Tuple[List[List[Array]], Optional[Array]]:
+        """For each track its tensors' elements, views of the block's bytes, but those of `wide`
+        of an array with gaps; and those of bytes that are not described where they had to be
+        copied to make whole rows. wide: as self.wide has the tensors."""
         if self.whole(memory):
-            return [[view for _, _, view in self.parts[0].views(memory)]], None
+            return [self._views(self.parts[0], memory, wide)], None
         found, at = [], 0
         for part in self.parts:
             array = part.of_bytes(memory[at:at + part.nbytes])
-            found.append([view for _, _, view in part.views(array)])
+            found.append(self._views(part, array, wide))
             at += part.nbytes
         if at == self.size:
             return found, None
@@ -156,9 +182,15 @@ def encode(memory: Any, layout: BlockLayout, name: str, *, level: int = 1, verif
     bits of the shape of its only part and of any strides, not copied; name: what the
     engine calls it. Other options as of Writer. Raises kvarc.Error."""
     options = chosen(locals(), WRITER)
-    arrays, _ = layout.arrays(_bytes_of(memory, layout, False))
+    # Few tokens of a layer are not worth a frame and parameters; profiles are of layers.
+    wide = profile is None and bool(layout.wide)
+    arrays, _ = layout.arrays(_bytes_of(memory, layout, False), wide)
+    if wide and not segment_tokens and layout.described == layout.size:
+        # the writer cuts heads into chunks by the tokens that a segment may have
+        options["segment_tokens"] = max(32, *(len(of_track[0]) for of_track in arrays))
     out = io.BytesIO()
-    with Writer(out, layout.tracks, layout.tensors, identity={_NAME: name}, **options) as w:
+    with Writer(out, layout.tracks, layout.wide if wide else layout.tensors,
+                identity={_NAME: name}, **options) as w:
         for track, of_track in enumerate(arrays):
             w.append(track, of_track)
     return out.getvalue()
@@ -172,19 +204,22 @@ def decode(record: Any, memory: Any, layout: BlockLayout, name: str, *,
     GeometryError when it is of another name or layout, or another kvarc.Error: what is in the
     memory then is nothing to use. Other options as of Reader."""
     flat = _bytes_of(memory, layout, True)
-    arrays, copy = layout.arrays(flat)
     with Reader(record, profiles=profiles, key=key, passphrase=passphrase, threads=threads,
                 memlimit=memlimit) as r:
         if r.identity.get(_NAME) != name:
             raise GeometryError(f"the record is of the block {r.identity.get(_NAME)!r}, not of "
                                 f"{name!r}")
-        if r.tracks != layout.tracks or r.tensors != layout.tensors or any(
+        wide = bool(layout.wide) and r.tensors == layout.wide
+        arrays, copy = layout.arrays(flat, wide)
+        if r.tracks != layout.tracks or not (wide or r.tensors == layout.tensors) or any(
                 r.tokens(t) != len(of_track[0]) for t, of_track in enumerate(arrays)):
             raise GeometryError("the record is of another layout")
         first = 0
         for track, of_track in enumerate(arrays):
             r.read(track, out={first + i: a for i, a in enumerate(of_track)})
             first += len(of_track)
+    if wide and layout.whole(flat) and not np.shares_memory(arrays[0][0], flat):
+        flat[...] = arrays[0][0].transpose(1, 0, 2).reshape(flat.shape)
     if copy is not None:
         flat[layout.described:] = copy[:layout.size - layout.described]
 

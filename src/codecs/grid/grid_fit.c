@@ -16,6 +16,22 @@ enum { SAMPLE = KVI_FIT_SAMPLE, K_MIN = -400, K_MAX = 400, PASSES = 2, BLOCK = K
 static const float clip[PASSES] = { 8, 6 };
 
 /*
+ * Few tokens say little of their channels' means and scales: rounded to multiples of these, they
+ * cost elements less than their last digits take as parameters.
+ */
+struct digits {
+	int mean, scale;
+};
+
+static struct digits digits_of(size_t tokens)
+{
+	enum { FEWEST = 24, FEW = 128 };
+	return tokens <= FEWEST ? (struct digits){ 8, 2 }
+	       : tokens <= FEW  ? (struct digits){ 4, 1 }
+	                        : (struct digits){ 1, 1 };
+}
+
+/*
  * Some heads of every step-th token of a chunk, rows x C floats, and the mean
  * and variance of their channels.
  */
@@ -23,6 +39,7 @@ struct fit {
 	const struct kvi_kernels *kernels;
 	size_t first_head, heads;
 	size_t rows, C, step;
+	struct digits digits;
 	float *v;
 	double *mean, *var;
 	/* cosines and sines of the pairs of a rope at one position, converted from those of the
@@ -214,14 +231,20 @@ static int scale_class(double var, double mean, const struct kvi_grid_format *fm
 	return clamp_int(k < least ? least : k, K_MIN, K_MAX);
 }
 
+/* The multiple of a step that is nearest to v. */
+static int nearest(int v, int step)
+{
+	return (v + (v < 0 ? -step / 2 : step / 2)) / step * step;
+}
+
 /* Scale classes of two channels that share a unit for their means, raised
  * until both means fit 16 bits. a == b: one channel. */
 static void set_pair(struct kvi_grid_params *params, const struct fit *fit, size_t a, size_t b)
 {
 	const struct kvi_grid_format *fmt = &kvi_float_format(params->common.dtype)->grid;
 	size_t first = fit->first_head * params->common.head_channels;
-	int ka = scale_class(fit->var[a], fit->mean[a], fmt);
-	int kb = scale_class(fit->var[b], fit->mean[b], fmt);
+	int ka = nearest(scale_class(fit->var[a], fit->mean[a], fmt), fit->digits.scale);
+	int kb = nearest(scale_class(fit->var[b], fit->mean[b], fmt), fit->digits.scale);
 	double most = absolute(fit->mean[a]);
 	if (absolute(fit->mean[b]) > most)
 		most = absolute(fit->mean[b]);
@@ -238,7 +261,8 @@ static void set_pair(struct kvi_grid_params *params, const struct fit *fit, size
 	for (int i = 0; i < 2; i++) {
 		double q = fit->mean[at[i]] / power((top >> 2) - 4);
 		q = q > 32767 ? 32767 : q < -32767 ? -32767 : q;
-		params->mean[first + at[i]] = (int16_t)(q < 0 ? q - 0.5 : q + 0.5);
+		const int mean = nearest((int)(q < 0 ? q - 0.5 : q + 0.5), fit->digits.mean);
+		params->mean[first + at[i]] = (int16_t)clamp_int(mean, -32767, 32767);
 	}
 }
 
@@ -303,7 +327,10 @@ static kvarc_ret fit_params(struct kvi_coder *coder, uint8_t codec, const struct
 	size_t n = chunk->head_channels, heads = FLOATS / (rows * n);
 	heads = heads < 1 ? 1 : heads > chunk->heads ? chunk->heads : heads;
 	size_t C = (heads * n + BLOCK - 1) / BLOCK * BLOCK;
-	struct fit f = { .kernels = coder->kernels, .C = C, .step = step };
+	struct fit f = { .kernels = coder->kernels,
+		         .C = C,
+		         .step = step,
+		         .digits = digits_of(chunk->n_tokens) };
 	if (rope &&
 	    !(f.turns = kvi_coder_token_turns(coder, rope, chunk->positions, chunk->n_tokens)))
 		return kvi_alloc_error(coder->alloc);
