@@ -17,7 +17,7 @@
 enum {
 	KVI_TABLES_MAX = 16, /* tables of codec bytes */
 	KVI_ZSTD_LEVEL = 3,
-	/* Level of rows that repeat others: level 3 skips so much between them that it misses some. */
+	/* Level of rows that repeat others: level 3 skips too much between them. */
 	KVI_ZSTD_ROWS_LEVEL = 6
 };
 

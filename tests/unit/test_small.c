@@ -575,7 +575,7 @@ static void test_arrays(void **state)
 		assert_int_equal(kvi_pack(&packer, &one, content, sizeof content), KVARC_OK);
 		assert_int_equal(kvi_pack_arrays(&packer, &arrays, content, sizeof content, ARRAYS),
 		                 KVARC_OK);
-		assert_true(arrays.n <= one.n - (alike ? 0 : one.n / 4));
+		assert_true(arrays.n <= one.n - (alike ? 0 : one.n / 16));
 		assert_int_equal(
 			kvi_unpack(&packer, arrays.p, arrays.n, sizeof content, &back, &owned),
 			KVARC_OK);
