@@ -27,6 +27,8 @@ LEFT_OUT = {
         "vLLM's class ends a batch at the first bad block; KvarcTier continues",
     "test_wait_idle_blocks_until_tasks_complete": INSIDES + "the queues of its threads",
     "test_batch_lookup_c_extension": INSIDES + "its extension in C",
+    "test_fs_tier_cross_tp_round_trip":
+        "pages of latents, equal for all tensor parallelisms: KvarcTier's names have its size",
     # each runs twice, with vLLM's extension in C and without: once is enough
     "[True]": INSIDES + "its extension in C",
     "-True]": INSIDES + "its extension in C",

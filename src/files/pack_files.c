@@ -376,6 +376,7 @@ static kvarc_ret put_track(const struct packing *packing, uint32_t track)
 
 static kvarc_ret write_all(struct packing *packing)
 {
+	const uint32_t n_tracks = packing->whole ? 0 : (uint32_t)packing->im->n_tracks;
 	kvarc_ret ret = kvarc_writer_set_geometry(packing->w, geometry_of(packing));
 	if (!ret)
 		ret = kvarc_writer_identity(packing->w, packing->n_pairs, packing->keys,
