@@ -79,7 +79,7 @@ static void put_frames(struct hostile_file *f, uint16_t type, unsigned n, const 
 	kvi_alloc_init(&alloc, NULL, (uint64_t)4 << 30);
 	kvi_packer_init(&packer, &alloc);
 	kvi_out_init(&out, &alloc);
-	check(!kvi_pack(&packer, &out, content, bytes), "packing");
+	check(!kvi_pack(&packer, &out, content, bytes, 1), "packing");
 	const uint32_t payload = (uint32_t)out.n;
 	const size_t padded = kvi_frame_padded(payload);
 	check(kvi_out_reserve(&out, padded - payload), "packing");

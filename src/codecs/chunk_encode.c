@@ -275,12 +275,50 @@ static void finish(struct attempt *attempt, struct kvi_encoded *out)
 	}
 }
 
-/* Whether rows of a chunk repeat earlier ones, as values of the lowest layer do where tokens occur
- * again: Zstandard has them once. Level 0 does not look. */
+/* The most bytes of other codecs for which zstd_may_win is false, whatever the elements are. */
+static size_t zstd_never_wins(const struct kvi_chunk *chunk)
+{
+	const size_t n = kvi_chunk_bytes(chunk);
+	return kvi_float_format(chunk->dtype) ? n - n / 16 : 0;
+}
+
+/* Whether Zstandard, which finds repeated strings, may make less than `bytes` bytes of the elements
+ * of a chunk, which is what other codecs make of them: tried where they win little, and on bytes
+ * when a sample of them packs well. */
+static bool zstd_may_win(struct kvi_coder *coder, const struct kvi_chunk *chunk, const uint8_t *raw,
+                         size_t bytes)
+{
+	enum { STRETCH = 16384 };
+	const size_t n = kvi_chunk_bytes(chunk);
+	if (bytes <= zstd_never_wins(chunk))
+		return false;
+	if (bytes > n - n / 16 || n < 2 * STRETCH)
+		return true;
+	uint8_t *buffer = kvi_scratch(coder, KVI_SCRATCH_PLANE_OUT, STRETCH);
+	size_t got = buffer ? kvi_zstd_write(coder, raw, STRETCH, buffer, STRETCH, 1) : 0;
+	return got && (uint64_t)got * n < (uint64_t)bytes * STRETCH;
+}
+
+/* Whether rows of a chunk repeat earlier ones, an eighth of them or more, as values of the lowest
+ * layer do where tokens occur again: Zstandard has them once. Level 0 does not look. */
 static bool rows_repeat(const struct kvi_coder_job *job)
 {
-	return job->request->level > 0 &&
-	       kvi_rows_repeat(job->packed, job->mask.rows, job->mask.channels * job->mask.size);
+	enum { SLOTS = 512, HEAD = 16, SHARE = 8 };
+	uint16_t slots[SLOTS] = { 0 }; /* row + 1; 0: free */
+	const uint8_t *rows = job->packed;
+	const size_t n = job->mask.rows, bytes = job->mask.channels * job->mask.size;
+	size_t repeats = 0;
+	if (job->request->level == 0 || !bytes)
+		return false;
+	for (size_t i = 0; i < n && i < SLOTS / 2; i++) {
+		const uint8_t *row = rows + i * bytes;
+		size_t at = kvi_h64(row, bytes < HEAD ? bytes : HEAD) % SLOTS;
+		while (slots[at] && memcmp(rows + (slots[at] - 1) * bytes, row, bytes) != 0)
+			at = (at + 1) % SLOTS;
+		repeats += slots[at] != 0;
+		slots[at] = (uint16_t)(i + 1);
+	}
+	return repeats && repeats >= n / SHARE;
 }
 
 /* Chooses the smallest payload: coded, as Zstandard or raw. */
@@ -290,7 +328,7 @@ static kvarc_ret choose(struct kvi_coder *coder, struct kvi_coder_job *job, stru
 	const bool repeats = rows_repeat(job);
 	size_t n = kvi_chunk_bytes(job->chunk);
 	size_t bytes = best->out.begin ? attempt_cost(best) : n;
-	if (repeats || bytes > kvi_zstd_never_wins(job->chunk)) {
+	if (repeats || bytes > zstd_never_wins(job->chunk)) {
 		kvarc_ret ret = attempt_price(coder, best);
 		if (ret) {
 			attempt_drop(best);
@@ -299,7 +337,7 @@ static kvarc_ret choose(struct kvi_coder *coder, struct kvi_coder_job *job, stru
 		bytes = best->out.begin ? attempt_cost(best) : n;
 	}
 	bytes = bytes < n ? bytes : n;
-	if (repeats || kvi_zstd_may_win(coder, job->chunk, job->raw, bytes)) {
+	if (repeats || zstd_may_win(coder, job->chunk, job->raw, bytes)) {
 		const int level = repeats ? KVI_ZSTD_ROWS_LEVEL : KVI_ZSTD_LEVEL;
 		uint8_t *buffer = kvi_scratch(coder, KVI_SCRATCH_OUT3, n);
 		size_t got = buffer ? kvi_zstd_write(coder, job->raw, n, buffer, bytes - 1, level)

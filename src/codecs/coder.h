@@ -122,18 +122,6 @@ size_t kvi_zstd_write(struct kvi_coder *coder, const uint8_t *from, size_t n, ui
 
 /* Mean code length of a sample of bytes, order 0, in 1/256 bit per byte. */
 unsigned kvi_sample_entropy(const struct kvi_coder *coder, const uint8_t *p, size_t n);
-/* Whether Zstandard, which finds repeated strings, may make less than `bytes` bytes of the elements
- * of a chunk, which is what other codecs make of them. */
-bool kvi_zstd_may_win(struct kvi_coder *coder, const struct kvi_chunk *chunk, const uint8_t *raw,
-                      size_t bytes);
-/* Whether an eighth or more of n rows of `bytes` each, 256 at most, repeat earlier ones. */
-bool kvi_rows_repeat(const uint8_t *rows, size_t n, size_t bytes);
-/* The most bytes of other codecs for which kvi_zstd_may_win is false, whatever the elements are. */
-static inline size_t kvi_zstd_never_wins(const struct kvi_chunk *chunk)
-{
-	const size_t n = kvi_chunk_bytes(chunk);
-	return kvi_float_format(chunk->dtype) ? n - n / 16 : 0;
-}
 
 /* Whether a chunk keeps the limits of spec 4.2 and 7. */
 bool kvi_chunk_valid(const struct kvi_chunk *chunk);

@@ -245,7 +245,7 @@ static kvarc_ret sample_bytes(struct typing *typing, const struct kvi_named *nam
 		                    named->offset + at))
 			return KVARC_IO;
 		typing->packed.n = 0;
-		ret = kvi_pack(&typing->packer, &typing->packed, typing->elements, (size_t)n);
+		ret = kvi_pack(&typing->packer, &typing->packed, typing->elements, (size_t)n, 1);
 		cost->bytes += n;
 		cost->coded += typing->packed.n;
 	}

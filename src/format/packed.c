@@ -87,29 +87,9 @@ static kvarc_ret try_zstd(struct kvi_packer *packer, struct kvi_out *out, const 
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_pack_arrays(struct kvi_packer *packer, struct kvi_out *out, const void *content,
-                          size_t bytes, unsigned arrays)
-{
-	const size_t at = out->n + 1;
-	size_t done = 0;
-	kvarc_ret ret = kvi_pack(packer, out, content, bytes);
-	if (ret || out->n - at >= bytes)
-		return ret;
-	const size_t one = out->n - at;
-	if (!kvi_out_reserve(out, one))
-		return kvi_alloc_error(packer->alloc);
-	ret = compress_parts(packer->compress, packer->alloc,
-	                     (ZSTD_outBuffer){ out->p + out->n, one - 1, 0 }, content, bytes,
-	                     arrays, &done);
-	if (done) {
-		memmove(out->p + at, out->p + out->n, done);
-		out->n = at + done;
-	}
-	return ret;
-}
-
-kvarc_ret kvi_pack(struct kvi_packer *packer, struct kvi_out *out, const void *content,
-                   size_t bytes)
+/* kvi_pack with one array. */
+static kvarc_ret pack_one(struct kvi_packer *packer, struct kvi_out *out, const void *content,
+                          size_t bytes)
 {
 	size_t done = 0;
 	kvi_put8(out, METHOD_ZSTD);
@@ -127,6 +107,27 @@ kvarc_ret kvi_pack(struct kvi_packer *packer, struct kvi_out *out, const void *c
 	out->p[out->n - 1] = METHOD_STORED;
 	kvi_put_bytes(out, content, bytes);
 	return KVARC_OK;
+}
+
+kvarc_ret kvi_pack(struct kvi_packer *packer, struct kvi_out *out, const void *content,
+                   size_t bytes, unsigned arrays)
+{
+	const size_t at = out->n + 1;
+	size_t done = 0;
+	kvarc_ret ret = pack_one(packer, out, content, bytes);
+	if (ret || arrays == 1 || out->n - at >= bytes)
+		return ret;
+	const size_t one = out->n - at;
+	if (!kvi_out_reserve(out, one))
+		return kvi_alloc_error(packer->alloc);
+	ret = compress_parts(packer->compress, packer->alloc,
+	                     (ZSTD_outBuffer){ out->p + out->n, one - 1, 0 }, content, bytes,
+	                     arrays, &done);
+	if (done) {
+		memmove(out->p + at, out->p + out->n, done);
+		out->n = at + done;
+	}
+	return ret;
 }
 
 /* Exactly one frame of exactly this content, within the window limit. */

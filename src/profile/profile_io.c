@@ -1016,7 +1016,7 @@ static kvarc_ret write_content(struct kvi_out *out, const struct kvi_out *conten
 	size_t start = out->n;
 	kvi_put_bytes(out, blank, sizeof blank);
 	kvi_packer_init(&packer, out->alloc);
-	kvarc_ret ret = kvi_pack(&packer, out, content->p, content->n);
+	kvarc_ret ret = kvi_pack(&packer, out, content->p, content->n, 1);
 	kvi_packer_free(&packer);
 	if (ret || out->failed)
 		return ret ? ret : kvi_alloc_error(out->alloc);

@@ -485,10 +485,8 @@ kvarc_ret kvi_writer_emit_content(struct kvi_writer_output *output, uint16_t typ
 	out->n = KVI_FRAME_HEAD_BYTES;
 	if (packed) {
 		enum { GRID_ARRAYS = 5 }; /* sets; scales and means, low and high bytes */
-		kvarc_ret ret = type == KVI_FRAME_PARAMS
-		                        ? kvi_pack_arrays(&output->packer, out, content, bytes,
-		                                          GRID_ARRAYS)
-		                        : kvi_pack(&output->packer, out, content, bytes);
+		kvarc_ret ret = kvi_pack(&output->packer, out, content, bytes,
+		                         type == KVI_FRAME_PARAMS ? GRID_ARRAYS : 1);
 		if (ret)
 			return kvi_fail_alloc(output->error, output->alloc);
 	} else {

@@ -141,7 +141,7 @@ static void test_packed(void **state)
 			for (size_t i = 0; i < n; i++)
 				content[i] = (uint8_t)(random ? (size_t)rand() : i / 99);
 			kvi_out_init(&out, &alloc);
-			assert_int_equal(kvi_pack(&p, &out, content, n), KVARC_OK);
+			assert_int_equal(kvi_pack(&p, &out, content, n, 1), KVARC_OK);
 			assert_true(out.n <= n + 1);
 			assert_int_equal(kvi_unpack(&p, out.p, out.n, n, &got, &owned), KVARC_OK);
 			if (n)

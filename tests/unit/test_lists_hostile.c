@@ -218,7 +218,7 @@ static void chain_index(struct index_chain *c, uint64_t n, const struct kvi_out 
 	const struct kvi_index_head head = { c->footer.index, c->footer.index_bytes, 1 };
 	kvi_index_put_head(&content, &head, n);
 	kvi_put_bytes(&content, rest->p, rest->n);
-	assert_int_equal(kvi_pack(&c->packer, &payload, content.p, content.n), KVARC_OK);
+	assert_int_equal(kvi_pack(&c->packer, &payload, content.p, content.n, 1), KVARC_OK);
 	assert_false(content.failed || payload.failed);
 	chain_put(c, KVI_FRAME_INDEX, payload.p, payload.n, content.n);
 	c->footer.index = at;

@@ -572,8 +572,8 @@ static void test_arrays(void **state)
 		for (size_t i = 0; i < ARRAYS * EACH; i++)
 			content[10 + i] = (uint8_t)(alike ? 7 * below(8)
 			                                  : 50 * (i / EACH) + below(4));
-		assert_int_equal(kvi_pack(&packer, &one, content, sizeof content), KVARC_OK);
-		assert_int_equal(kvi_pack_arrays(&packer, &arrays, content, sizeof content, ARRAYS),
+		assert_int_equal(kvi_pack(&packer, &one, content, sizeof content, 1), KVARC_OK);
+		assert_int_equal(kvi_pack(&packer, &arrays, content, sizeof content, ARRAYS),
 		                 KVARC_OK);
 		assert_true(arrays.n <= one.n - (alike ? 0 : one.n / 16));
 		assert_int_equal(
