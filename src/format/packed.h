@@ -21,9 +21,9 @@ void kvi_packer_init(struct kvi_packer *packer, const struct kvi_alloc *alloc);
 /* Frees the compression state. */
 void kvi_packer_free(struct kvi_packer *packer);
 
-/* Appends the method byte and the data of a content to out. arrays: the number of arrays of one size
- * that the content is, with little else; where that is smaller, each is a block of its own. Returns
- * OK, MEM, MEMLIMIT. */
+/* Appends the method byte and the data of a content to out. arrays: the number of arrays of one
+ * size that the content is, with little else; where that is smaller, each is a block of its own.
+ * Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_pack(struct kvi_packer *packer, struct kvi_out *out, const void *content,
                    size_t bytes, unsigned arrays);
 
