@@ -48,7 +48,7 @@ kv test samples.kva
 kv unpack -q -o back samples.kva
 cmp back samples && echo "the file came back"
 # smaller by a third than without
-kv pack -q --streamable -o alone.kva samples
+kv pack -q --streamable --as-cache -o alone.kva samples
 [ $((3 * $(wc -c < samples.kva))) -lt $((2 * $(wc -c < alone.kva))) ] && echo smaller
 # A pipe has no way back.
 kv unpack -q -c alone.kva | cmp - samples
@@ -96,7 +96,7 @@ padding='"0.3":{"dtype":"I32","shape":[4],"data_offsets":[163840,163856]}'
 batch mlx "{$class,\"0.0\":{$tensor:[0,81920]},\"0.1\":{$tensor:[81920,163840]},$padding}" \
 	24 0 10 41
 kv pack -q mlx
-kv pack -q --streamable -o mlx-alone.kva mlx
+kv pack -q --streamable --as-cache -o mlx-alone.kva mlx
 [ $((3 * $(wc -c < mlx.kva))) -lt $((2 * $(wc -c < mlx-alone.kva))) ] && echo "smaller, too"
 kv unpack -q -o back2 mlx.kva
 cmp back2 mlx && echo "the file came back"
