@@ -23,7 +23,7 @@ complete -c kvarc -n __fish_use_subcommand -f -a watch -d 'pack the slot files t
 complete -c kvarc -n __fish_use_subcommand -f -a help -d 'explain a verb'
 complete -c kvarc -n '__fish_seen_subcommand_from pack unpack cut compact train repair session store watch' -l output -s o -r -F -d 'write to FILE, or into the folder FILE'
 complete -c kvarc -n '__fish_seen_subcommand_from pack unpack cut compact' -l stdout -s c -d 'write to standard output'
-complete -c kvarc -n '__fish_seen_subcommand_from pack cut append compact train bench session watch' -l level -x -a '0 1 2 3 4 5 6 7 8' -d '0 fast, 1 small (default), 2-3 with a profile, 4-8 with a model'
+complete -c kvarc -n '__fish_seen_subcommand_from pack cut append compact train bench session watch' -l level -x -a '0 1 2 3 4 5 6 7 8' -d '0 fast, 1 small (default), 2-3 by a profile (installed or fitted), 4-8 by a model'
 complete -c kvarc -n '__fish_seen_subcommand_from pack unpack test list info cut append log compact train bench eval session store watch' -l profile -r -F -d 'use this profile of the model; may be repeated'
 complete -c kvarc -n '__fish_seen_subcommand_from pack cut append compact' -l embed-profile -d 'put the profile into the archive'
 complete -c kvarc -n '__fish_seen_subcommand_from pack append train' -l rope -x -d 'RoPE of keys: auto, none, THETA[,half|interleaved][,DIMS]'

@@ -281,8 +281,8 @@ typedef struct kvarc_found {
 typedef int (*kvarc_found_fn)(void *opaque, const kvarc_found *found);
 
 /* The sessions whose last version has the tensors of an import, and leading tokens in common with
- * its first track, the most first, whatever their identities are. Returns OK, OPTIONS (the file has
- * no token ids), IO, MEM, DATA, PROG. */
+ * its first track, the most first, whatever their identities are. Returns OK, OPTIONS (it has no
+ * token ids), IO, MEM, DATA, PROG. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_find(kvarc_store *s, kvarc_import *im,
                                                       kvarc_found_fn fn, void *opaque);
 

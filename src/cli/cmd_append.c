@@ -11,6 +11,7 @@
 #include "commands.h"
 #include "engine_files.h"
 #include "identities.h"
+#include "installed.h"
 #include "library.h"
 #include "lock.h"
 #include "message.h"
@@ -82,6 +83,7 @@ static bool import(struct append_job *job)
 	struct engine_file pages;
 	kvarc_ret ret;
 
+	installed_choose(job->o, &job->in);
 	readers_import_options(&job->o->work, &job->o->import, &io, &job->error);
 	io.rope = rope_of(job);
 	io.profiles = profiles_given(&io.n_profiles);
@@ -319,7 +321,7 @@ void cmd_append(const struct options *options)
 		return;
 	}
 	j.archive = options->files[0];
-	if (!profiles_check_level(&options->coding, false) ||
+	if (!profiles_check_level(&options->coding, true) ||
 	    !input_open_as(&j.in, options->files[1], true, options->slot_files ? INPUT_SLOT : 0))
 		return;
 	watch_start(&j.watch, &j.in);

@@ -12,6 +12,7 @@
 #include "gpu.h"
 #include "identities.h"
 #include "secrets.h"
+#include "installed.h"
 #include "library.h"
 #include "lock.h"
 #include "message.h"
@@ -95,6 +96,8 @@ static bool import(struct pack_job *job)
 	struct engine_file pages;
 	kvarc_ret ret;
 
+	if (!o->lossy.tiers.n)
+		installed_choose(o, &job->in);
 	readers_import_options(&o->work, &o->import, &io, &job->error);
 	io.rope = rope_of(o);
 	io.profiles = profiles_given(&io.n_profiles);
@@ -147,6 +150,11 @@ static bool fit(struct pack_job *job, kvarc_writer_options *wo)
 	wo->level = 1;
 	if (job->fitted) {
 		wo->level = profiles_highest_level(job->fitted);
+		if (wo->level < LEVEL_MODEL && wo->level < job->o->coding.level)
+			msg_result(job->in.name,
+			           "level %d: level 3 would not be smaller with a "
+			           "profile fitted to this file alone",
+			           wo->level);
 		if (wo->level == LEVEL_MODELS)
 			wo->level = KVARC_LEVEL(job->o->coding.level);
 		wo->profile = job->fitted;

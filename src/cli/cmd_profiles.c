@@ -2,13 +2,13 @@
 /* cmd_profiles.c - kvarc profiles: installs profiles where readers look for them, and lists them */
 #include "config.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "commands.h"
+#include "installed.h"
 #include "library.h"
 #include "message.h"
 #include "models.h"
@@ -114,31 +114,6 @@ static void report_one(const struct options *options, const char *path,
 	report_end(&x);
 }
 
-static int is_profile_name(const struct dirent *dirent)
-{
-	return dirent->d_name[0] != '.' && paths_ends_with(dirent->d_name, ".kvp");
-}
-
-/* Packed with this profile: it has the heads and RoPE of tensors that do not say them. NULL: a
- * message was shown. */
-static kvarc_import *import_with(const struct options *options, struct fitted_file *file,
-                                 const kvarc_profile *profile, kvarc_source *source)
-{
-	kvarc_import_options io = KVARC_IMPORT_OPTIONS_INIT;
-	kvarc_import *im;
-	kvarc_ret ret;
-
-	readers_import_options(&options->work, &options->import, &io, &file->error);
-	io.members = 1;
-	io.profiles = &profile;
-	io.n_profiles = 1;
-	*source = input_source(&file->in);
-	ret = kvarc_import_open(&im, source, NULL, &io);
-	if (ret != KVARC_OK)
-		library_error(file->name, ret, &file->error, &file->in, NULL);
-	return im;
-}
-
 static void compare(const struct options *options, const char *path, const kvarc_profile *profile,
                     struct fitted_file *file)
 {
@@ -150,23 +125,32 @@ static void compare(const struct options *options, const char *path, const kvarc
 	} else if (file->r) {
 		report_one(options, path, profile, kvarc_reader_geometry(file->r), file);
 	} else {
-		im = import_with(options, file, profile, &source);
+		im = installed_import(options, &file->in, profile, &source, &file->error);
 		if (im)
 			report_one(options, path, profile, kvarc_import_geometry(im), file);
+		else
+			library_error(file->name, file->error.code, &file->error, &file->in, NULL);
 		kvarc_import_close(&im);
 	}
 }
 
-static void list_file(const struct options *options, const char *path, struct fitted_file *file)
+/* A list of profiles on its way. */
+struct profile_listing {
+	const struct options *options;
+	struct fitted_file *file;
+};
+
+static void list_one(void *opaque, const char *path)
 {
+	const struct profile_listing *x = opaque;
 	kvarc_profile *p = NULL;
 	struct input in;
 
 	if (!input_open(&in, path, false))
 		return;
-	p = profiles_read(&options->work, &in);
+	p = profiles_read(&x->options->work, &in);
 	if (p)
-		compare(options, path, p, file);
+		compare(x->options, path, p, x->file);
 	kvarc_profile_close(&p);
 	input_close(&in);
 }
@@ -174,25 +158,9 @@ static void list_file(const struct options *options, const char *path, struct fi
 /* Lists the profiles of all folders, in the order in which readers look at them. */
 static void list_folders(const struct options *options, struct fitted_file *file)
 {
-	char folder[PATH_BYTES];
+	struct profile_listing x = { options, file };
 
-	for (size_t i = 0; profiles_folder(i, folder, sizeof(folder)); i++) {
-		struct dirent **entries;
-		int n = scandir(folder, &entries, is_profile_name, alphasort);
-
-		for (int k = 0; k < n; k++) {
-			char *path = paths_join(folder, entries[k]->d_name);
-
-			if (path)
-				list_file(options, path, file);
-			else
-				msg_error(NULL, "out of memory");
-			free(path);
-			free(entries[k]);
-		}
-		if (n >= 0)
-			free(entries);
-	}
+	installed_each(list_one, &x);
 }
 
 /* Shows the folders of profiles in a message. */

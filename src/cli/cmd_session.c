@@ -428,7 +428,7 @@ static bool check(const struct options *options, const struct action *action)
 		msg_usage("a store takes levels 0 to 3: a model would have to go through all "
 		          "tokens of each save");
 	else
-		return profiles_check_level(&options->coding, false);
+		return profiles_check_level(&options->coding, true);
 	return false;
 }
 

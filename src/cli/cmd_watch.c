@@ -519,7 +519,7 @@ static bool check(const struct options *options)
 		msg_usage("a model would have to go through all tokens of each file: give a level "
 		          "of 0 to 3, and use 'kvarc compact' for more");
 	else
-		return profiles_check_level(&options->coding, false) &&
+		return profiles_check_level(&options->coding, true) &&
 		       paths_make_folder(options->output);
 	return false;
 }

@@ -38,6 +38,7 @@ kvarc_SOURCES = \
 	src/cli/library.c src/cli/library.h \
 	src/cli/readers.c src/cli/readers.h \
 	src/cli/profiles.c src/cli/profiles.h \
+	src/cli/installed.c src/cli/installed.h \
 	src/cli/ranges.c src/cli/ranges.h \
 	src/cli/score_files.c src/cli/score_files.h \
 	src/cli/damage_report.c src/cli/damage_report.h \

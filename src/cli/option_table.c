@@ -227,7 +227,7 @@ int options_set_level(struct options *options, const struct option_row *r, const
 	if (n > KVARC_LEVEL_MAX) {
 		msg_error(NULL,
 		          "level %d is not in kvarc %s; use -0 (fast), -1 (small), -2 "
-		          "and -3 with a profile of the model, or -4 to -8 with the model itself",
+		          "and -3 by a profile of the model, or -4 to -8 with the model itself",
 		          (int)n, kvarc_version());
 		return -1;
 	}
@@ -651,7 +651,7 @@ const struct option_row options_rows[] = {
 	{ 0, "level", "N", ARG_CHOICE, "0 1 2 3 4 5 6 7 8",
 	  VERB_PACK | VERB_CUT | VERB_COMPACT | VERB_APPEND | VERB_BENCH | VERB_TRAIN |
 	          VERB_SESSION | VERB_WATCH,
-	  "0 fast, 1 small (default), 2-3 with a profile, 4-8 with a model",
+	  "0 fast, 1 small (default), 2-3 by a profile (installed or fitted), 4-8 by a model",
 	  CALL(options_set_level) },
 	{ 0, "profile", "KVP", ARG_FILE, NULL, VERB_ALL & ~(VERB_PROFILES | VERB_WEIGHTS),
 	  "use this profile of the model; may be repeated", LIST(coding.profiles) },
@@ -814,8 +814,7 @@ const struct option_row options_rows[] = {
 	{ 0, "slot-folder", "DIR", ARG_FILE, NULL, VERB_SESSION,
 	  "the folder of the server's --slot-save-path", STRING(server.slot_folder) },
 	{ 0, "exact", NULL, ARG_NONE, NULL, VERB_SESSION,
-	  "check, load: refuse what the server does not compute bit for bit",
-	  FLAG(server.exact) },
+	  "check, load: refuse what the server does not compute bit for bit", FLAG(server.exact) },
 	{ 0, "no-canary", NULL, ARG_NONE, NULL, VERB_SESSION,
 	  "the server computes no tokens for comparison", FLAG(server.no_canary) },
 	{ 0, "have", "FILE", ARG_FILE, NULL, VERB_SESSION,

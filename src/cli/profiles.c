@@ -29,7 +29,17 @@ static struct {
 	const kvarc_profile **given; /* profiles of --profile */
 	struct loaded *list;         /* profiles of --profile, and then those that were found */
 	size_t n_given, n;
+	bool taken; /* the one that is given is an installed one */
 } all;
+
+/* The path of a profile that is open here. */
+static const char *path_of(const kvarc_profile *profile)
+{
+	for (size_t i = 0; i < all.n; i++)
+		if (all.list[i].p == profile)
+			return all.list[i].path;
+	return "";
+}
 
 kvarc_profile *profiles_read(const struct work_options *work, struct input *in)
 {
@@ -124,7 +134,7 @@ static const char *looked_at(const kvarc_error *error)
 	units_digest(hex, error->digest);
 	for (size_t i = 0; i < all.n_given && n < sizeof(out); i++)
 		n += (size_t)snprintf(out + n, sizeof(out) - n, "%s%s", i ? ", " : "; looked at ",
-		                      all.list[i].path);
+		                      path_of(all.given[i]));
 	for (size_t i = 0; profiles_folder(i, folder, sizeof(folder)) && n < sizeof(out); i++) {
 		if (i == 0)
 			n += (size_t)snprintf(out + n, sizeof(out) - n, "; looked for %s.kvp in %s",
@@ -155,6 +165,31 @@ bool profiles_open(const struct coding_options *coding, const struct work_option
 		all.given[all.n_given++] = p;
 	}
 	return true;
+}
+
+bool profiles_take(kvarc_profile *profile, const char *path)
+{
+	const kvarc_profile **given = realloc(all.given, sizeof(*given));
+
+	if (!given) {
+		msg_error(NULL, "out of memory");
+		kvarc_profile_close(&profile);
+		return false;
+	}
+	all.given = given;
+	if (!add(profile, path))
+		return false;
+	given[0] = profile;
+	all.n_given = 1;
+	all.taken = true;
+	return true;
+}
+
+void profiles_drop_taken(void)
+{
+	if (all.taken)
+		all.n_given = 0;
+	all.taken = false;
 }
 
 void profiles_close(void)
@@ -264,6 +299,8 @@ static int level_of(const struct coding_options *coding, const kvarc_profile *pr
 	size_t of_2 = kvarc_profile_predicts(profile, 2, geometry);
 	size_t of_3 = kvarc_profile_predicts(profile, 3, geometry);
 
+	if (all.taken && coding->level_given)
+		return of_3 && coding->level > 2 ? 3 : 2;
 	if (coding->level_given)
 		return has_level(profile, coding->level) ? coding->level : 0;
 	if (profiles_highest_level(profile) >= LEVEL_MODEL)
@@ -312,7 +349,7 @@ bool profiles_check_level(const struct coding_options *coding, bool fits_one)
 	}
 	if (all.n_given == 0)
 		return true;
-	msg_error(all.list[0].path, "has no models of level %d; its highest level is %d",
+	msg_error(path_of(all.given[0]), "has no models of level %d; its highest level is %d",
 	          coding->level, profiles_highest_level(all.given[0]));
 	return false;
 }
@@ -334,13 +371,13 @@ static bool none_serves(bool needed)
 	if (!needed)
 		return true;
 	if (level)
-		msg_error(all.list[0].path,
+		msg_error(path_of(all.given[0]),
 		          "holds statistics for level %d, which needs the model: "
 		          "add -%d --model FILE",
 		          level, level);
 	else
-		msg_error(all.list[0].path, "has transforms for lossy tiers alone: say "
-		                            "--tier klt:RATE, or leave it out");
+		msg_error(path_of(all.given[0]), "has transforms for lossy tiers alone: say "
+		                                 "--tier klt:RATE, or leave it out");
 	return false;
 }
 
@@ -350,6 +387,10 @@ bool profiles_writer(const struct coding_options *coding, const kvarc_geometry *
 	size_t best = all.n_given;
 
 	wo->level = KVARC_LEVEL(coding->level);
+	if (profiles_fit_wanted(coding) && coding->level <= 3) {
+		msg_result(NULL, "level 1: no installed profile fits; 'kvarc train' makes one");
+		wo->level = 1;
+	}
 	if (all.n_given == 0 || (coding->level_given && coding->level < 2))
 		return true;
 	/* The first one that fits; else the writer says that none does. */
@@ -363,7 +404,7 @@ bool profiles_writer(const struct coding_options *coding, const kvarc_geometry *
 		return none_serves(needed);
 	wo->profile = all.given[best];
 	wo->level = KVARC_LEVEL(level_of(coding, wo->profile, geometry));
-	wo->profile_name = paths_base(all.list[best].path);
+	wo->profile_name = paths_base(path_of(wo->profile));
 	if (coding->embed_profile)
 		wo->flags |= KVARC_WRITE_EMBED_PROFILE;
 	if (wo->level >= LEVEL_MODEL) {
@@ -406,7 +447,7 @@ bool profiles_tier(const kvarc_lossy *tier, const kvarc_geometry *geometry,
 		             : !has_level(all.given[i], LEVEL_BASIS))
 			continue;
 		wo->profile = all.given[i];
-		wo->profile_name = paths_base(all.list[i].path);
+		wo->profile_name = paths_base(path_of(wo->profile));
 	}
 	if (!wo->profile)
 		msg_usage("the tier klt needs a profile of the model (--profile) with transforms: "

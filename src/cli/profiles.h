@@ -16,6 +16,12 @@ bool profiles_open(const struct coding_options *coding, const struct work_option
 /* Closes all profiles. */
 void profiles_close(void);
 
+/* Takes an open profile in place of --profile, for the next file; path: its file. false: it was
+ * closed, a message was shown. */
+bool profiles_take(kvarc_profile *profile, const char *path);
+/* Ends that: --profile counts alone. */
+void profiles_drop_taken(void);
+
 /* The profiles of --profile, in their order. */
 const kvarc_profile *const *profiles_given(size_t *n);
 /* Lets a reader use them, and others that are found by digest. */

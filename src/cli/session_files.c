@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "identities.h"
+#include "installed.h"
 #include "library.h"
 #include "message.h"
 #include "paths.h"
@@ -74,6 +75,7 @@ static bool open_input(struct session_input *input, const struct options *option
 		msg_error(file, "is a kvarc archive: a session takes the file that was packed");
 		return false;
 	}
+	installed_choose(options, &input->in);
 	readers_import_options(&options->work, &options->import, &io, &input->error);
 	/* Positions do not change from save to save: level 0 has no use for them. */
 	io.rope = options->coding.level > 0 || options->coding.profiles.n ? NULL : "none";
