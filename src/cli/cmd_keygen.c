@@ -47,7 +47,10 @@ void cmd_keygen(const struct options *options)
 	/* A key that is lost loses archives: never over another. */
 	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0) {
-		msg_error(path, "cannot make the key: %s", strerror(errno));
+		msg_error(path, "cannot make the key: %s",
+		          errno == EEXIST
+		                  ? "the file exists, and a key never overwrites another one"
+		                  : strerror(errno));
 	} else if (write(fd, line, sizeof(line)) != (ssize_t)sizeof(line) || fsync(fd) != 0) {
 		msg_error(path, "cannot write the key: %s", strerror(errno));
 		unlink(path);

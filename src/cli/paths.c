@@ -61,7 +61,10 @@ bool paths_check_reading(const struct options *options)
 	size_t n_stdin = 0;
 
 	if (options->n_files == 0) {
-		msg_usage("a file is missing; - stands for standard input");
+		msg_usage("a file is missing%s; - stands for standard input",
+		          options->plot
+		                  ? ": the name behind --plot is that of the SVG that is written"
+		                  : "");
 		return false;
 	}
 	for (size_t i = 0; i < options->n_files; i++)
