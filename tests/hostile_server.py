@@ -72,7 +72,7 @@ class Server(http.server.BaseHTTPRequestHandler):
 
 def check(kvarc, folder, url, what, word):
     """Whether it is refused with one line that has the word; None: saved. Here the slot of the
-    fingerprint has tokens that nobody asked for: a warning, which -q hides. The slot is given
+    fingerprint has tokens that nobody asked for: a line, which -q hides. The slot is given
     back where it was disturbed.
     """
     Server.restored = 0
@@ -85,7 +85,7 @@ def check(kvarc, folder, url, what, word):
         print(f'{what}: not after {WAIT} s')
         return False
     lines = done.stderr.splitlines()
-    good = done.returncode == 2 and not lines if word is None else \
+    good = done.returncode == 0 and not lines if word is None else \
         done.returncode == 1 and len(lines) == 1 and word in lines[0]
     good = good and Server.restored == (word is None or Server.mark == 'canary')
     left = [x for x in os.listdir(Server.folder)

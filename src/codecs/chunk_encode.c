@@ -183,8 +183,8 @@ static kvarc_ret try_grid(struct kvi_coder *coder, struct kvi_coder_job *job, st
 }
 
 /* The most tokens of a track for which codec layers, which has no parameters, is compared with new
- * ones, a segment: of more tokens it is seldom smaller, and coding twice takes time. */
-enum { FEW_TOKENS = 256 };
+ * ones: of more tokens it is seldom smaller, and coding twice takes time. */
+enum { FEW_TOKENS = 128 };
 
 /* Whether codec layers may be smaller than the attempt, at a level above 0: there are no
  * parameters for so few tokens, or they are new and few tokens have use for them. */

@@ -82,7 +82,7 @@ static void unrotate_neighbours(size_t pairs, const float *twice, const float *s
 		memcpy(&x, v + i, sizeof x);
 		memcpy(&c, twice + i, sizeof c);
 		memcpy(&s, sines + i, sizeof s);
-		x = x * c + __builtin_shuffle(x, (four_masks){ 1, 0, 3, 2 }) * s;
+		x = x * c + (four){ x[1], x[0], x[3], x[2] } * s;
 		memcpy(v + i, &x, sizeof x);
 	}
 }

@@ -27,7 +27,7 @@ kv test fixed.kva
 # Too much, without parity, and in place.
 cp good.kva much.kva
 zero much.kva 100000 2000
-zero much.kva 1500000 100000
+zero much.kva 1400000 60000
 kv repair -f -o fixed.kva much.kva 2>&1 | sed -E 's/[0-9.]+ [kM]B/SIZE/g; s/[0-9]+/N/g' | sort -u
 cp plain.kva d.kva
 zero d.kva 1000000 10
