@@ -37,7 +37,11 @@ typedef struct kvarc_canary_verdict {
 	kvarc_belongs answer;
 	unsigned tokens; /* that were compared */
 	char text[200];  /* one clause */
-	uint64_t reserved[4];
+	/* 1: NOT because of the token at position 0 alone, which sees all layers and no other
+	 * token: of the engine's same build that is other weights, of another build it may be other
+	 * arithmetic, of which kvarc_canary_compare says how much it is */
+	uint64_t first_token_alone;
+	uint64_t reserved[3];
 } kvarc_canary_verdict;
 
 /* The words that are most likely to follow computed tokens, the first one first. */

@@ -435,7 +435,7 @@ static bool ask_canary(struct slot_access *access, kvarc_canary_verdict *verdict
 {
 	int32_t ids[KVARC_CANARY_TOKENS];
 	kvarc_canary_verdict rows;
-	kvarc_belongs answer;
+	bool doubtful; /* of another build */
 	kvarc_ret ret;
 
 	if (!access->canary || kvarc_canary_ids(ids, 0, access->canary) != KVARC_OK)
@@ -445,16 +445,16 @@ static bool ask_canary(struct slot_access *access, kvarc_canary_verdict *verdict
 	ret = kvarc_canary_check(access->canary, access->computed.im, &access->next, verdict);
 	if (ret != KVARC_OK)
 		return compare_rows(access, verdict);
-	answer = verdict->answer;
-	if (answer == KVARC_BELONGS_EXACT || (answer == KVARC_BELONGS_NOT && same_build(access)))
+	doubtful = verdict->first_token_alone && !same_build(access);
+	if (verdict->answer == KVARC_BELONGS_EXACT ||
+	    (verdict->answer == KVARC_BELONGS_NOT && !doubtful))
 		return true;
 	/* A fingerprint does not say how far apart numbers are, and one bit is enough for it. The
 	 * cache itself does: it may be further from what is computed now than other arithmetic is,
 	 * or no further than another build's. */
 	if (!compare_rows(access, &rows))
 		return false;
-	if (rows.answer == KVARC_BELONGS_NOT ||
-	    (answer == KVARC_BELONGS_NOT && rows.answer == KVARC_BELONGS_NEAR))
+	if (rows.answer == KVARC_BELONGS_NOT || (doubtful && rows.answer == KVARC_BELONGS_NEAR))
 		*verdict = rows;
 	return true;
 }

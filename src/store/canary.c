@@ -433,12 +433,13 @@ static void judge_digests(const struct fingerprint *then, const struct fingerpri
 		    "%u fixed tokens come out otherwise than when it was saved, from the first "
 		    "layer on: other weights, or other arithmetic",
 		    verdict->tokens);
-	else if (first_apart(then->first, now->first, &layer))
+	else if (first_apart(then->first, now->first, &layer)) {
 		say(verdict, KVARC_BELONGS_NOT,
 		    "a fixed token at position 0 comes out otherwise than when it was saved, from "
 		    "layer %u on: other weights, or an adapter",
 		    layer);
-	else
+		verdict->first_token_alone = 1;
+	} else
 		say(verdict, KVARC_BELONGS_NEAR,
 		    "%u fixed tokens come out otherwise than when it was saved, but for the first "
 		    "layer and the first token: another attention kernel, or other weights of "

@@ -362,6 +362,7 @@ static void test_fingerprint(void **state)
 	v = check(text, &slot, &next);
 	assert_int_equal(v.answer, KVARC_BELONGS_NOT);
 	assert_non_null(strstr(v.text, "layer 1 on"));
+	assert_int_equal(v.first_token_alone, 1);
 	change(&slot, 0, VALUES, 9, 10, A_BIT);
 	v = check(text, &slot, &next);
 	assert_int_equal(v.answer, KVARC_BELONGS_NOT);
@@ -374,6 +375,7 @@ static void test_fingerprint(void **state)
 	v = check(text, &slot, &next);
 	assert_int_equal(v.answer, KVARC_BELONGS_NOT);
 	assert_non_null(strstr(v.text, "RoPE"));
+	assert_int_equal(v.first_token_alone, 0);
 	slot_free(&slot);
 	/* Other tokens are not the fingerprint's. */
 	slot = test_slot(FEW, 31);
