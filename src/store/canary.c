@@ -486,6 +486,8 @@ struct distances {
 	bool measured; /* elements are numbers; else bits alone were compared */
 	/* keys and values of the lowest layer of each track; INFINITY: not there */
 	double lowest[TRACKS_MOST][2];
+	bool one_side;     /* of one of these, keys or values alone are equal: */
+	double telling[2]; /* that one */
 	double first[2];   /* position 0, the most of all layers */
 	double middle[2];  /* the median of all layers, without position 0 */
 	double largest[2]; /* the same, the most of all layers */
@@ -710,18 +712,26 @@ static bool one_side_equal(const double *lowest)
 	return (lowest[1] == 0 && lowest[0] > rounded) || (lowest[0] == 0 && lowest[1] > 0);
 }
 
+/* Notes a lowest layer of which one side alone is equal, in any of the ways. */
+static void note_one_side(struct distances *to, const struct distances *d)
+{
+	for (unsigned i = 0; i < TRACKS_MOST; i++)
+		if (!isinf(d->lowest[i][0]) && one_side_equal(d->lowest[i])) {
+			to->one_side = true;
+			memcpy(to->telling, d->lowest[i], sizeof to->telling);
+		}
+}
+
 /* The lowest layer that says most: one that has but one side equal, or the nearest one, which is
  * the model's first where that is there. */
 static const double *telling_lowest(const struct distances *d)
 {
 	const double *nearest = d->lowest[0];
-	for (unsigned i = 0; i < TRACKS_MOST; i++) {
-		const double *lowest = d->lowest[i];
-		if (!isinf(lowest[0]) && one_side_equal(lowest))
-			return lowest;
-		if (lowest[0] + lowest[1] < nearest[0] + nearest[1])
-			nearest = lowest;
-	}
+	if (d->one_side)
+		return d->telling;
+	for (unsigned i = 1; i < TRACKS_MOST; i++)
+		if (d->lowest[i][0] + d->lowest[i][1] < nearest[0] + nearest[1])
+			nearest = d->lowest[i];
 	return nearest;
 }
 
@@ -842,6 +852,7 @@ static void widen(struct distances *most, const struct distances *d)
 		for (unsigned i = 0; i < TRACKS_MOST; i++)
 			most->lowest[i][side] = fmax(most->lowest[i][side], d->lowest[i][side]);
 	}
+	note_one_side(most, d);
 	most->measured = most->measured && d->measured;
 	most->layer = d->layer < most->layer ? d->layer : most->layer;
 }

@@ -125,6 +125,15 @@ static void test_rows(void **state)
 		assert_non_null(strstr(v.text, side == KEYS ? "RoPE" : "adapter"));
 		canary_end(&w);
 	}
+	/* The keys alone, in the way that has the cache's kernel; in the other one both differ. */
+	canary_begin(&w);
+	change(&w.many, 0, KEYS, 1, MANY, SOME);
+	change(&w.few, 0, KEYS, 1, FEW, SOME);
+	change(&w.few, 0, VALUES, 1, FEW, SOME);
+	v = compare(&w);
+	assert_int_equal(v.answer, KVARC_BELONGS_NOT);
+	assert_non_null(strstr(v.text, "RoPE"));
+	canary_end(&w);
 	/* Position 0 of a later layer: weights. */
 	canary_begin(&w);
 	change_both(&w, 2, VALUES, 0, 1, MUCH);
