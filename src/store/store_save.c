@@ -1209,22 +1209,23 @@ static void report(struct saving *saving, uint64_t tries)
 		r->differs = saving->differs;
 }
 
+/* Looks for the tokens of the file in the store, once more where it was looked before. */
+static kvarc_ret look_for_tokens(struct saving *saving)
+{
+	plan_free(&saving->plan);
+	return plan_save(&saving->plan, saving->s, saving->im,
+	                 saving->encrypt ? &saving->s->save_veil : &saving->plain, saving->alone,
+	                 saving->last_number ? saving->last.needs.pack : NULL);
+}
+
 static kvarc_ret save_once(struct saving *saving)
 {
 	saving->known.n = 0;
 	const kvarc_keys keys = { .list = &saving->key, .n = 1 };
-	kvarc_ret ret = plan_save(&saving->plan, saving->s, saving->im,
-	                          saving->encrypt ? &saving->s->save_veil : &saving->plain,
-	                          saving->alone,
-	                          saving->last_number ? saving->last.needs.pack : NULL);
+	kvarc_ret ret = look_for_tokens(saving);
 	/* The identity of the last version is that of the file only where they share tokens. */
-	if (!ret && !saving->plan.kept && kvi_import_adopt(saving->im, NULL, false)) {
-		plan_free(&saving->plan);
-		ret = plan_save(&saving->plan, saving->s, saving->im,
-		                saving->encrypt ? &saving->s->save_veil : &saving->plain,
-		                saving->alone,
-		                saving->last_number ? saving->last.needs.pack : NULL);
-	}
+	if (!ret && !saving->plan.kept && kvi_import_adopt(saving->im, NULL, false))
+		ret = look_for_tokens(saving);
 	if (!ret && may_be_last(saving))
 		ret = compare_last(saving);
 	if (ret || saving->unchanged)
@@ -1272,7 +1273,6 @@ static kvarc_ret save(struct saving *saving)
 	saving->archive.fd = -1;
 	while (ret == KVARC_END && tries < TRIES_MOST) {
 		kvi_new_archive_close(&saving->archive);
-		plan_free(&saving->plan);
 		ret = save_once(saving);
 		tries++;
 		if (kvi_store_mend(saving->s, ret))
