@@ -3,7 +3,7 @@
 _kvarc()
 {
     local cur=${COMP_WORDS[COMP_CWORD]} verb=${COMP_WORDS[1]}
-    local prev=${COMP_WORDS[COMP_CWORD-1]} words
+    local prev=${COMP_WORDS[COMP_CWORD-1]} words actions=
 
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
@@ -60,18 +60,22 @@ _kvarc()
     train) words=' --output -o --level -0 -1 --profile --rope --model --arith --loop --predict --allow-lossy --kv-rule --kv-rules --axes --raw --layout --key-file --passphrase-file --identity --held-out --measure --generate --seed --first-token --dtype --head-block --whole-layer --no-table --klt --group --no-stages --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
     bench) words=' --level -0 -1 --profile --model --tier --allow-lossy --kv-rule --kv-rules --axes --raw --layout --key-file --passphrase-file --repeat --link --prefill --threads -T --memory -M --isa --device --json --quiet -q --verbose -v --help -h' ;;
     eval) words=' --profile --model --arith --tier --scores --key-file --passphrase-file --plot --dtype --sequences --prefix --continue --max-kl --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
-    profiles) words=' --model --key-file --passphrase-file --memory -M --json --quiet -q --verbose -v --help -h' ;;
-    weights) words=' --json --quiet -q --verbose -v --help -h' ;;
+    profiles) words=' --model --key-file --passphrase-file --memory -M --json --quiet -q --verbose -v --help -h' actions=' list install' ;;
+    weights) words=' --json --quiet -q --verbose -v --help -h' actions=' list clear' ;;
     repair) words=' --output -o --key-file --passphrase-file --memory -M --force -f --json --quiet -q --verbose -v --help -h' ;;
     keygen) words=' --quiet -q --verbose -v --help -h' ;;
-    session) words=' --output -o --level -0 -1 --profile --attach --opaque --verify --encrypt --decrypt --key-file --passphrase-file --label --identity --store --index --accept-weak-store --namespace --server --slot --slot-folder --exact --no-canary --have --threads -T --memory -M --force -f --json --quiet -q --verbose -v --help -h' ;;
-    store) words=' --output -o --profile --key-file --passphrase-file --store --index --accept-weak-store --namespace --budget --keep-versions --grace --dry-run --no-repack --threads -T --memory -M --force -f --json --quiet -q --verbose -v --help -h' ;;
+    session) words=' --output -o --level -0 -1 --profile --attach --opaque --verify --encrypt --decrypt --key-file --passphrase-file --label --identity --store --index --accept-weak-store --namespace --server --slot --slot-folder --exact --no-canary --have --threads -T --memory -M --force -f --json --quiet -q --verbose -v --help -h' actions=' save load check log list fork rm find send receive' ;;
+    store) words=' --output -o --profile --key-file --passphrase-file --store --index --accept-weak-store --namespace --budget --keep-versions --grace --dry-run --no-repack --threads -T --memory -M --force -f --json --quiet -q --verbose -v --help -h' actions=' stat verify gc rebuild have export import' ;;
     watch) words=' --output -o --level -0 -1 --profile --verify --encrypt --key-file --passphrase-file --store --index --accept-weak-store --namespace --threads -T --memory -M --once --poll --rm --json --quiet -q --verbose -v --help -h' ;;
     help) words=' --help -h pack unpack test list info cut append log compact train bench eval profiles weights repair keygen session store watch help' ;;
     *) words= ;;
     esac
     if [[ $cur == -* || $verb == help ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
+    elif ((COMP_CWORD == 2)) && [[ -n $actions ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$actions" -- "$cur")
+    elif ((COMP_CWORD == 3)) && [[ $verb == session && $prev != find ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$(kvarc session list 2>/dev/null | sed "s/.*  //")" -- "$cur")
     else
         mapfile -t COMPREPLY < <(compgen -f -- "$cur")
     fi

@@ -239,9 +239,7 @@ void cmd_profiles(const struct options *options)
 	const bool lists = strcmp(action, "list") == 0;
 	struct fitted_file all = { .name = NULL };
 
-	if (!lists && strcmp(action, "install") != 0)
-		msg_usage("give 'list' or 'install FILE'");
-	else if (!lists && options->n_files < 2)
+	if (!lists && options->n_files < 2)
 		msg_usage("a file is missing: install FILE");
 	for (size_t i = 1; i < options->n_files && msg_status() != EXIT_ERROR; i++)
 		(lists ? list_fitting : install)(options, options->files[i]);

@@ -382,24 +382,20 @@ static const struct action actions[] = {
 
 static const struct action *find_action(const struct options *options)
 {
-	const struct action *known = NULL;
+	const struct action *known = &actions[0];
 
 	for (size_t i = 0; options->n_files && i < sizeof(actions) / sizeof(actions[0]); i++) {
 		const struct action *x = &actions[i];
 		if (strcmp(x->name, options->files[0]) != 0)
 			continue;
-		if (!known || x->server == (options->server.url != NULL))
+		if (strcmp(known->name, x->name) != 0 || x->server == (options->server.url != NULL))
 			known = x;
 	}
 	if (known && known->server == (options->server.url != NULL) &&
 	    options->n_files - 1 >= known->least && options->n_files - 1 <= known->most)
 		return known;
-	if (known)
-		msg_error(NULL, "session %s: give %s", known->name,
-		          *known->operands ? known->operands : "nothing behind it");
-	else
-		msg_usage("give 'save', 'load', 'check', 'log', 'list', 'fork', 'rm', 'find', "
-		          "'send' or 'receive'");
+	msg_error(NULL, "session %s: give %s", known->name,
+	          *known->operands ? known->operands : "nothing behind it");
 	return NULL;
 }
 

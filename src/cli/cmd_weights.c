@@ -95,8 +95,8 @@ void cmd_weights(const struct options *options)
 	struct dirent **entries = NULL;
 	int fd, n;
 
-	if (options->n_files > 1 || (!clear && strcmp(action, "list") != 0)) {
-		msg_usage("give 'list' or 'clear'");
+	if (options->n_files > 1) {
+		msg_usage("give nothing behind '%s'", action);
 		return;
 	}
 	if (!c) {

@@ -11,6 +11,9 @@
 static const char note[] = "# SPDX-License-Identifier: BSD-3-Clause\n"
 			   "# Made by 'kvarc --completions %s'; do not edit.\n";
 
+/* A command that prints the names of the sessions in the store of the environment. */
+static const char sessions[] = "kvarc session list 2>/dev/null | sed \"s/.*  //\"";
+
 static void print_words(const struct verb *verb)
 {
 	for (const struct option_row *r = options_rows; r->name; r++) {
@@ -28,6 +31,15 @@ static void print_verbs(void)
 {
 	for (const struct verb *v = options_verbs; v->name; v++)
 		printf(" %s", v->name);
+}
+
+/* The names of the verb's actions, a blank before each. */
+static void print_actions(const struct verb *verb)
+{
+	for (const struct action_row *a = options_actions; a->name; a++) {
+		if (a->verb == verb->bit && a->summary)
+			printf(" %s", a->name);
+	}
 }
 
 /* case patterns of options that take an argument of a kind */
@@ -49,7 +61,7 @@ static void print_bash(void)
 {
 	printf("_kvarc()\n{\n"
 	       "    local cur=${COMP_WORDS[COMP_CWORD]} verb=${COMP_WORDS[1]}\n"
-	       "    local prev=${COMP_WORDS[COMP_CWORD-1]} words\n\n"
+	       "    local prev=${COMP_WORDS[COMP_CWORD-1]} words actions=\n\n"
 	       "    COMPREPLY=()\n"
 	       "    if ((COMP_CWORD == 1)); then\n"
 	       "        mapfile -t COMPREPLY < <(compgen -W '");
@@ -74,15 +86,24 @@ static void print_bash(void)
 		print_words(v);
 		if (v->bit == VERB_HELP)
 			print_verbs();
+		if (options_action(v, NULL)) {
+			printf("' actions='");
+			print_actions(v);
+		}
 		printf("' ;;\n");
 	}
 	printf("    *) words= ;;\n    esac\n"
 	       "    if [[ $cur == -* || $verb == help ]]; then\n"
 	       "        mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n"
+	       "    elif ((COMP_CWORD == 2)) && [[ -n $actions ]]; then\n"
+	       "        mapfile -t COMPREPLY < <(compgen -W \"$actions\" -- \"$cur\")\n"
+	       "    elif ((COMP_CWORD == 3)) && [[ $verb == session && $prev != find ]]; then\n"
+	       "        mapfile -t COMPREPLY < <(compgen -W \"$(%s)\" -- \"$cur\")\n"
 	       "    else\n"
 	       "        mapfile -t COMPREPLY < <(compgen -f -- \"$cur\")\n"
 	       "    fi\n}\n"
-	       "complete -o filenames -F _kvarc kvarc\n");
+	       "complete -o filenames -F _kvarc kvarc\n",
+	       sessions);
 }
 
 /* Help texts in single quotes: ' and the characters that mean something. */
@@ -140,6 +161,14 @@ static void print_zsh(void)
 			printf("            '*:verb:(");
 			print_verbs();
 			printf(" )' ;;\n");
+		} else if (options_action(v, NULL)) {
+			printf("            '1:action:(");
+			print_actions(v);
+			printf(" )' \\\n");
+			if (v->bit == VERB_SESSION)
+				printf("            '2:session:{compadd ${(f)\"$(%s)\"}; _files}' \\\n",
+				       sessions);
+			printf("            '*:file:_files' ;;\n");
 		} else {
 			printf("            '*:file:_files' ;;\n");
 		}
@@ -174,6 +203,17 @@ static void print_fish(void)
 		print_escaped(r->help, "");
 		printf("'\n");
 	}
+	for (const struct verb *v = options_verbs; v->name; v++) {
+		for (const struct action_row *a = options_actions; a->name; a++) {
+			if (a->verb != v->bit || !a->summary)
+				continue;
+			printf("complete -c kvarc -n '__fish_seen_subcommand_from %s' -a %s -d '",
+			       v->name, a->name);
+			print_escaped(a->summary, "");
+			printf("'\n");
+		}
+	}
+	printf("complete -c kvarc -n '__fish_seen_subcommand_from session' -a '(%s)'\n", sessions);
 	printf("complete -c kvarc -n '__fish_seen_subcommand_from help' -f -a '");
 	print_verbs();
 	printf(" '\n");

@@ -565,13 +565,13 @@ const struct verb options_verbs[] = {
 	  cmd_bench },
 	{ "eval", VERB_EVAL, "FILE...", "measure what lossy caches do to a model's answers",
 	  "  kvarc eval --model MODEL --tier 'lossless:0 lossless' ids.txt\n", cmd_eval },
-	{ "profiles", VERB_PROFILES, "[list [FILE...] | install FILE...]",
+	{ "profiles", VERB_PROFILES, "[ACTION]",
 	  "install profiles, list those that are installed or fit a file",
 	  "  kvarc profiles install model.kvp     found by its digest from now on\n"
 	  "  kvarc profiles list\n"
 	  "  kvarc profiles list slot.bin         those that can pack it\n",
 	  cmd_profiles },
-	{ "weights", VERB_WEIGHTS, "[list | clear]", "show or clear the weight cache",
+	{ "weights", VERB_WEIGHTS, "[ACTION]", "show or clear the weight cache",
 	  "  kvarc weights list\n"
 	  "  kvarc weights clear\n",
 	  cmd_weights },
@@ -583,11 +583,7 @@ const struct verb options_verbs[] = {
 	  "  kvarc keygen session.key\n"
 	  "  kvarc pack --encrypt --key-file session.key slot.bin\n",
 	  cmd_keygen },
-	{ "session", VERB_SESSION,
-	  "save NAME FILE | load NAME[@N] -o FILE | log NAME | list |"
-	  " fork NAME[@N] NEW | rm NAME | find FILE | check NAME[@N] |"
-	  " send NAME[@N] | receive NAME [FILE]",
-	  "save versions of files in a store, and load them",
+	{ "session", VERB_SESSION, "ACTION", "save versions of files in a store, and load them",
 	  "  kvarc session save chat/42 slot.bin  stores what is new since the last save\n"
 	  "  kvarc session load chat/42 -o slot.bin\n"
 	  "  kvarc session log chat/42\n"
@@ -598,10 +594,7 @@ const struct verb options_verbs[] = {
 	  "  kvarc session load chat/42 --server http://127.0.0.1:8080 --slot-folder /slots\n"
 	  "  kvarc session send chat/42 | ssh host kvarc session receive chat/42\n",
 	  cmd_session },
-	{ "store", VERB_STORE,
-	  "stat | verify | gc | rebuild | have | export [NAME[@N]...] |"
-	  " import [FILE] [NAME...]",
-	  "show, check and clean a store of sessions",
+	{ "store", VERB_STORE, "ACTION", "show, check and clean a store of sessions",
 	  "  kvarc store stat\n"
 	  "  kvarc store verify                   reads everything, names each loss\n"
 	  "  kvarc store gc --dry-run             what could be removed\n"
@@ -616,8 +609,38 @@ const struct verb options_verbs[] = {
 	  "  kvarc watch --store ~/sessions /slots        a version of the session NAME\n"
 	  "  kvarc watch --once /slots            those that are there, then end\n",
 	  cmd_watch },
-	{ "help", VERB_HELP, "[VERB]", "explain a verb", "", NULL },
+	{ "help", VERB_HELP, "[VERB [ACTION]]", "explain a verb", "", NULL },
 	{ NULL, 0, NULL, NULL, NULL, NULL }
+};
+
+const struct action_row options_actions[] = {
+	{ VERB_SESSION, "save", "NAME FILE",
+	  "store a version of a file, or of a slot of a server" },
+	{ VERB_SESSION, "save", "NAME --server URL", NULL },
+	{ VERB_SESSION, "load", "NAME[@N] -o FILE", "restore a version into a file or a slot" },
+	{ VERB_SESSION, "load", "NAME[@N] --server URL", NULL },
+	{ VERB_SESSION, "check", "NAME[@N] --server URL",
+	  "say whether a version belongs to the server's model" },
+	{ VERB_SESSION, "log", "NAME", "list the versions of a session" },
+	{ VERB_SESSION, "list", "[PREFIX]", "list the sessions" },
+	{ VERB_SESSION, "fork", "NAME[@N] NEW", "begin a session with a version of another one" },
+	{ VERB_SESSION, "rm", "NAME", "remove a session" },
+	{ VERB_SESSION, "find", "FILE", "list the sessions that begin with the same tokens" },
+	{ VERB_SESSION, "find", "--server URL", NULL },
+	{ VERB_SESSION, "send", "NAME[@N]", "write a version for another store" },
+	{ VERB_SESSION, "receive", "NAME [FILE]", "take a version that was sent" },
+	{ VERB_STORE, "stat", "", "show what the store holds" },
+	{ VERB_STORE, "verify", "", "read everything, name each loss" },
+	{ VERB_STORE, "gc", "", "remove what no version needs, and what is above a budget" },
+	{ VERB_STORE, "rebuild", "", "make the index again" },
+	{ VERB_STORE, "have", "", "list the ids of archives, for --have of another host" },
+	{ VERB_STORE, "export", "[NAME[@N]...] -o FILE", "write sessions as a tar" },
+	{ VERB_STORE, "import", "FILE [NAME...]", "take the sessions of a tar" },
+	{ VERB_PROFILES, "list", "[FILE...]", "list profiles, all or those that fit a file" },
+	{ VERB_PROFILES, "install", "FILE...", "copy profiles to where they are found" },
+	{ VERB_WEIGHTS, "list", "", "show the files of the weight cache" },
+	{ VERB_WEIGHTS, "clear", "", "remove them" },
+	{ 0, NULL, NULL, NULL }
 };
 
 /* How an option takes its value: the member of struct options, and what it may be. */
@@ -888,6 +911,27 @@ const char *options_nearest_verb(const char *name)
 	nearest_init(&n, name);
 	for (const struct verb *v = options_verbs; v->name; v++)
 		nearest_try(&n, v->name);
+	return nearest_result(&n);
+}
+
+const struct action_row *options_action(const struct verb *verb, const char *name)
+{
+	for (const struct action_row *a = options_actions; a->name; a++) {
+		if (a->verb == verb->bit && (!name || strcmp(a->name, name) == 0))
+			return a;
+	}
+	return NULL;
+}
+
+const char *options_nearest_action(const struct verb *verb, const char *name)
+{
+	struct nearest n;
+
+	nearest_init(&n, name);
+	for (const struct action_row *a = options_actions; a->name; a++) {
+		if (a->verb == verb->bit)
+			nearest_try(&n, a->name);
+	}
 	return nearest_result(&n);
 }
 

@@ -56,6 +56,14 @@ struct option_row {
 	struct option_value value;
 };
 
+/* What a verb does by the word behind it: "session save". Ways to call it stand behind each other,
+ * with one name; all but the first have no summary. */
+struct action_row {
+	unsigned verb;
+	const char *name, *operands;
+	const char *summary;
+};
+
 /*
  * Takes a value of the command line by the type of the option; value is NULL for an option without
  * one, and must stay as long as options. Returns 0, or -1 after a message that says what the option
@@ -69,10 +77,15 @@ option_set_fn options_set_level;
 /* End with a row whose name is NULL. */
 extern const struct verb options_verbs[];
 extern const struct option_row options_rows[];
+extern const struct action_row options_actions[];
 /* The verb of that name or alias (option_table.h); NULL: none. */
 const struct verb *options_verb(const char *name);
 /* The name of the verb that is closest, NULL when none is close. */
 const char *options_nearest_verb(const char *name);
+/* The verb's first action, or its action of that name (option_table.h); NULL: none. */
+const struct action_row *options_action(const struct verb *verb, const char *name);
+/* The name of the verb's action that is closest, NULL when none is close. */
+const char *options_nearest_action(const struct verb *verb, const char *name);
 /* The name of the verb's option that is closest, NULL when none is close. */
 const char *options_nearest_option(const struct verb *verb, const char *name);
 

@@ -319,6 +319,51 @@ static void help_option(const struct option_row *r)
 		printf("%-*s%s\n", HELP_COLUMN, left, r->help);
 }
 
+/* Says which actions the verb has, or which one the word is close to; NULL: there is none. */
+static void wrong_action(const struct verb *verb, const char *word)
+{
+	const char *near = word ? options_nearest_action(verb, word) : NULL;
+	char all[256] = "";
+	size_t length = 0;
+
+	for (const struct action_row *a = options_actions; a->name; a++) {
+		if (a->verb == verb->bit && a->summary)
+			length += (size_t)snprintf(all + length, sizeof(all) - length, "%s%s",
+			                           length ? ", " : "", a->name);
+	}
+	if (near)
+		msg_usage("unknown action '%s'; did you mean 'kvarc %s %s'?", word, verb->name,
+		          near);
+	else
+		msg_usage("give an action: %s", all);
+}
+
+/* Checks that the first operand is an action of the verb. Returns 0, or -1 after a message. */
+static int check_action(const struct options *options)
+{
+	const struct verb *verb = options->verb;
+	const char *word = options->n_files ? options->files[0] : NULL;
+
+	if (!options_action(verb, NULL) ||
+	    (word ? options_action(verb, word) != NULL : verb->operands[0] == '['))
+		return 0;
+	wrong_action(verb, word);
+	return -1;
+}
+
+/* Prints the ways to call an action, or all actions of a verb. */
+static void help_actions(const struct verb *verb, const char *name)
+{
+	char left[64];
+
+	for (const struct action_row *a = options_actions; a->name; a++) {
+		if (a->verb != verb->bit || (name && strcmp(a->name, name) != 0))
+			continue;
+		snprintf(left, sizeof(left), "%s %s", a->name, a->operands);
+		printf(a->summary ? "  %-32s%s\n" : "  %s\n", left, a->summary);
+	}
+}
+
 /* Prints the help of a verb. */
 static void help_verb(const struct verb *verb)
 {
@@ -327,6 +372,10 @@ static void help_verb(const struct verb *verb)
 		return;
 	}
 	printf("usage: kvarc %s [OPTION...] %s\n%s\n\n", verb->name, verb->operands, verb->summary);
+	if (options_action(verb, NULL)) {
+		help_actions(verb, NULL);
+		putchar('\n');
+	}
 	for (const struct option_row *r = options_rows; r->name; r++) {
 		if (r->verbs & verb->bit)
 			help_option(r);
@@ -344,7 +393,14 @@ void help(const struct options *options)
 		return;
 	}
 	v = options_verb(options->files[0]);
-	if (v) {
+	if (v && options->n_files > 1 && options_action(v, NULL)) {
+		if (options_action(v, options->files[1])) {
+			help_actions(v, options->files[1]);
+			printf("\n'kvarc %s --help' has the options.\n", v->name);
+		} else {
+			wrong_action(v, options->files[1]);
+		}
+	} else if (v) {
 		help_verb(v);
 	} else {
 		const char *near = options_nearest_verb(options->files[0]);
@@ -654,8 +710,8 @@ int options_parse(struct options *options, int argc, char **argv)
 	if (hide(&options->store.url, &options->hidden[0]) ||
 	    hide(&options->server.url, &options->hidden[1]))
 		return -1;
-	if (take_stdout(options) || options_check_rules(options) || choose_level(options) ||
-	    options_check_levels(options))
+	if (check_action(options) || take_stdout(options) || options_check_rules(options) ||
+	    choose_level(options) || options_check_levels(options))
 		return -1;
 	if (options->verb->bit == VERB_HELP) {
 		help(options);

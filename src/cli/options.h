@@ -114,7 +114,7 @@ struct options {
 	/* The part of an archive that unpack and cut take, and the format that they write. */
 	struct extract_options {
 		uint64_t layer0, n_layers, token0, n_tokens, track;
-		unsigned to; /* 0; 1: safetensors, 2: llama */
+		unsigned to;            /* 0; 1: safetensors, 2: llama */
 		uint64_t state_version; /* of a llama.cpp slot; 0: as it was */
 		bool range_given;
 	} extract;

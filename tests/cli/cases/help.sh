@@ -10,3 +10,12 @@ for verb in pack unpack test list info cut bench eval profiles weights help; do
 done
 kv --help > help1
 kv help | cmp - help1
+# the actions of a verb, and words that are none
+for verb in session store; do
+	kv help $verb | sed '/^      --/,$d'
+done
+kv help session save
+kv help session lod
+kv session lod a
+kv session
+kv store gc now
