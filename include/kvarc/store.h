@@ -330,7 +330,8 @@ typedef struct kvarc_gc_result {
 	uint64_t unreadable;              /* manifests and archives */
 	uint64_t repacked;                /* archives, in whose place a smaller one is */
 	uint64_t repacked_bytes;          /* that this has freed */
-	uint64_t reserved[2];
+	uint64_t over_budget; /* bytes that versions used within the grace period need above it */
+	uint64_t reserved[1];
 } kvarc_gc_result;
 
 /*

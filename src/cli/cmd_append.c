@@ -165,7 +165,6 @@ static void warn_lost(const struct append_job *job)
 static void report(struct append_job *job)
 {
 	const kvarc_append_result *a = &job->result;
-	uint64_t saved = a->file_bytes > a->written_bytes ? a->file_bytes - a->written_bytes : 0;
 	struct report r;
 
 	report_start(&r, job->o->json);
@@ -181,11 +180,10 @@ static void report(struct append_job *job)
 	report_u64(&r, "lost_tokens", a->lost_tokens);
 	report_u64(&r, "lost_bytes", a->lost_bytes);
 	report_real(&r, "seconds", units_now() - job->start, 4);
-	report_u64(&r, ".saved", saved);
 	if (a->written_bytes)
 		report_result(&r, job->archive,
 		              "{tokens:C} tokens, {kept_tokens:C} kept, {new_tokens:C} new: "
-		              "{written_bytes:B} written, {.saved:B} not written");
+		              "{written_bytes:B} written (file: {file_bytes:B})");
 	else
 		report_result(&r, job->archive, "nothing is new since checkpoint {checkpoint}");
 	report_end(&r);

@@ -252,6 +252,7 @@ static void show_line(void *opaque, const char *text)
 
 static void report_gc(const struct options *options, const char *url, const kvarc_gc_result *n)
 {
+	char bytes[32];
 	struct report r;
 
 	report_start(&r, options->json);
@@ -265,6 +266,7 @@ static void report_gc(const struct options *options, const char *url, const kvar
 	report_u64(&r, "versions", n->versions);
 	report_u64(&r, "young", n->young);
 	report_u64(&r, "unreadable", n->unreadable);
+	report_u64(&r, "over_budget", n->over_budget);
 	report_bool(&r, "dry_run", options->gc.dry_run);
 	report_string(&r, ".would", options->gc.dry_run ? "would be removed" : "removed");
 	report_result(
@@ -274,6 +276,12 @@ static void report_gc(const struct options *options, const char *url, const kvar
 		"[, {repacked:C} repacked, which frees {repacked_bytes:B}]"
 		"[; {young:C} not needed but too young]");
 	report_end(&r);
+	units_bytes(bytes, sizeof(bytes), n->over_budget);
+	if (n->over_budget)
+		msg_warning(url,
+		            "the budget is not met: versions that were used within the grace "
+		            "period (--grace) need %s more",
+		            bytes);
 }
 
 static void run_gc(const struct options *options, struct store_access *access)
@@ -350,11 +358,11 @@ static const struct store_action *find_action(const struct options *options)
 {
 	for (size_t i = 0; i < sizeof(store_actions) / sizeof(store_actions[0]); i++) {
 		const struct store_action *x = &store_actions[i];
-		if (options->n_files && strcmp(x->name, options->files[0]) == 0 &&
+		if (strcmp(x->name, options->files[0]) == 0 &&
 		    (options->n_files == 1 || x->operands))
 			return x;
 	}
-	msg_usage("give 'stat', 'verify', 'gc', 'rebuild', 'have', 'export' or 'import'");
+	msg_usage("give nothing behind '%s'", options->files[0]);
 	return NULL;
 }
 

@@ -456,6 +456,8 @@ static void take_open(struct watching *w, struct folder_file *file, struct input
 		watch_start_removal(&seen, in);
 	switch (look_into(w->o, in, why)) {
 	case NO_CACHE:
+		if (!input_is_archive(in))
+			msg_note(path, "is no cache; it is left alone");
 		break;
 	case NOT_COMPLETE:
 		/* The file may still be growing. */
@@ -534,6 +536,8 @@ void cmd_watch(const struct options *options)
 	if (!options->store.url ||
 	    store_access_open(&w.store, &options->store, &options->keys, &options->work, true)) {
 		folder_events_open(&w.events, w.folder.path, options->watch.poll);
+		if (!options->watch.once)
+			msg_note(w.folder.path, "slot files are packed when they are complete");
 		run(&w);
 	}
 	folder_events_close(&w.events);

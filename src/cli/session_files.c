@@ -133,11 +133,11 @@ static void report_saved(bool json, const char *name, const char *file, const kv
 	              saved->unchanged ? "nothing is new since version {version}"
 	              : saved->tokens
 	                      ? "version {version}: {tokens:C} tokens, {kept_tokens:C} kept, "
-	                        "{new_tokens:C} new: {written_bytes:B} written, "
-	                        "{not_written_bytes:B} not written[; the version "
-	                        "before has another '{differs}', or none]"
-	                      : "version {version}: {file_bytes:B}, "
-	                        "{written_bytes:B} written");
+	                        "{new_tokens:C} new: {written_bytes:B} written "
+	                        "(file: {file_bytes:B})[; the version before has another "
+	                        "'{differs}', or none]"
+	                      : "version {version}: {written_bytes:B} written "
+	                        "(file: {file_bytes:B})");
 	report_end(&r);
 }
 

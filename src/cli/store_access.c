@@ -121,7 +121,10 @@ bool store_access_open(struct store_access *access, const struct store_options *
 	so.session_token = getenv("AWS_SESSION_TOKEN");
 	so.region = getenv("AWS_REGION");
 	so.endpoint = getenv("AWS_ENDPOINT_URL");
+	const bool is_new = create && is_missing(access->given);
 	ret = kvarc_store_open(&access->s, access->given, &so);
+	if (ret == KVARC_OK && is_new)
+		msg_note(access->url, "is a new store");
 	if (ret == KVARC_OPTIONS && !create && is_missing(access->given))
 		msg_error(NULL,
 		          "there is no store at %s yet: 'kvarc session save' makes it; --store or "

@@ -883,7 +883,6 @@ static bool is_young(const struct kvi_gc *gc, const struct kvi_map_version *vers
 static kvarc_ret meet_budget(struct kvi_gc *gc)
 {
 	struct kvi_store_map *m = &gc->map;
-	uint64_t young = 0;
 	struct kvi_map_version **order = kvi_array(&m->s->alloc, m->versions.n + 1, sizeof(void *));
 	if (!order)
 		return kvi_fail_alloc(m->s->error, &m->s->alloc);
@@ -891,16 +890,11 @@ static kvarc_ret meet_budget(struct kvi_gc *gc)
 		order[i] = KVI_LIST(struct kvi_map_version, m->versions, i);
 	qsort((void *)order, m->versions.n, sizeof *order, least_recently_used);
 	for (size_t i = 0; i < m->versions.n && kvi_map_needed_bytes(m) > gc->o->budget; i++) {
-		if (is_young(gc, order[i]))
-			young++;
-		else
+		if (!is_young(gc, order[i]))
 			kvi_map_remove(m, order[i]);
 	}
-	if (kvi_map_needed_bytes(m) > gc->o->budget && young)
-		kvi_map_report(m,
-		               "the budget is not met: %" PRIu64 " version%s used within the "
-		               "grace period",
-		               young, young == 1 ? " was" : "s were");
+	const uint64_t needed = kvi_map_needed_bytes(m);
+	gc->result->over_budget = needed > gc->o->budget ? needed - gc->o->budget : 0;
 	kvi_free(&m->s->alloc, (void *)order);
 	return KVARC_OK;
 }

@@ -80,6 +80,7 @@ class Collected:
     young: int
     repacked: int
     repacked_bytes: int
+    over_budget: int  # bytes that versions used within the grace period need above the budget
 
 
 class _List:
@@ -413,7 +414,7 @@ class Store(Handle):
         self._check(lib.kvarc_store_gc(self._handle(), options, result))
         return Collected(result.archives, result.archive_bytes, result.removed,
                          result.removed_bytes, result.versions, result.young, result.repacked,
-                         result.repacked_bytes)
+                         result.repacked_bytes, result.over_budget)
 
     def verify(self) -> List[str]:
         """Reads and checks everything; one line for each loss, empty: nothing is lost."""

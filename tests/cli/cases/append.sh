@@ -9,7 +9,7 @@ done
 cp "$SLOT" turn-159
 # sizes that compression decides
 sizes() {
-	sed 's/[0-9.]* [kM]*B written, .*/BYTES written, BYTES not written/' >&2
+	sed 's/[0-9.]* [kM]*B written (.*/BYTES written (file: BYTES)/' >&2
 }
 kv append s.kva turn-59 2>&1 | sizes
 kv append --label 'turn 2' s.kva turn-99 2>&1 | sizes

@@ -2,7 +2,7 @@
 # shellcheck shell=sh
 # What is damaged in an archive is stored again by the next append, which says so.
 sizes() {
-	sed 's/[0-9.]* [kM]*B written, .*/BYTES written, BYTES not written/' >&2
+	sed 's/[0-9.]* [kM]*B written (.*/BYTES written (file: BYTES)/' >&2
 }
 kv pack -q -o all.kva "$SLOT"
 kv unpack -q --to llama --tokens 0-99 -o turn-1 all.kva

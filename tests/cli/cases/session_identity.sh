@@ -10,7 +10,7 @@ for last in 23 99; do
 	kv unpack -q --to llama -o $((last + 1)).slot part.kva
 done
 kept() {
-	sed -E 's/: [0-9.]+ [kM]?B written, [0-9.]+ [kM]?B not written//' >&2
+	sed -E 's/: [0-9.]+ [kM]?B written [(][^)]*[)]//' >&2
 }
 # a model that was named once stays that of the session
 kv session save named --identity model=smol 100.slot 2>&1 | kept

@@ -3,7 +3,7 @@
 # Slot files are packed when they are complete, also those that are written slowly.
 needs SQLITE3
 sizes() {
-	sed 's/[0-9.]* [kM]*B written, .*/BYTES written, BYTES not written/' >&2
+	sed 's/[0-9.]* [kM]*B written (.*/BYTES written (file: BYTES)/' >&2
 }
 # until COMMAND...: for 20 seconds
 until_true() {
