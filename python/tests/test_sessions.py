@@ -180,13 +180,13 @@ def test_store_loads_ranges(tmp_path, pairs):
 
 def test_store_is_made_by_a_save(tmp_path, pairs):
     with kvarc.Store(tmp_path / "none") as store:
-        with pytest.warns(UserWarning, match="there is no store at .*none yet: save"):
-            assert store.list() == [] and store.find(pairs, dtype="bf16") == []
         for call in (store.load, store.log, store.remove, store.identity):
             with pytest.raises(kvarc.NotFoundError, match="save.. makes it"):
                 call("a")
-        with pytest.raises(kvarc.NotFoundError):
-            store.sizes()
+        for call in (store.list, store.sizes, store.gc, store.verify,
+                     lambda: store.find(pairs, dtype="bf16")):
+            with pytest.raises(kvarc.NotFoundError, match="there is no store at .*none yet"):
+                call()
         assert not os.listdir(tmp_path)
         store.save("a", pairs, dtype="bf16")
         assert [v.session for v in store.list()] == ["a"]

@@ -160,8 +160,8 @@ class Store(Handle):
     """A store of sessions in a folder (or what else the library was built with: s3://, redis://).
 
     url: a path, file:PATH, s3://BUCKET/PREFIX, redis://HOST; None: KVARC_STORE, or the default
-    store of the command. create: a folder that is not there is made by the first save, and is
-    an empty store until then. Sessions are named "chat/42"; where a version can be given
+    store of the command. create: a folder that is not there is made by the first save; until then
+    all other calls raise NotFoundError. Sessions are named "chat/42"; where a version can be given
     "chat/42@3" is one, too. namespace: who may share what is stored. Tokens that the store has
     already, with equal ids and equal elements, are not stored again. Any number of processes and
     machines use a store at once; a Store serves one thread at a time. accept_weak_store: save to a
@@ -214,15 +214,6 @@ class Store(Handle):
         if self._c[0] == ffi.NULL:
             raise ValueError("the store is closed")
         return self._c[0]
-
-    def _is_empty(self) -> bool:
-        """Whether nothing was saved yet, so that there is no folder: warns, as it may be a typing
-        mistake."""
-        is_empty = self._waits and not os.path.exists(self._folder or "")
-        if is_empty:
-            warnings.warn(f"there is no store at {shown(self._url)} yet: save() makes it",
-                          stacklevel=3)
-        return is_empty
 
     def _import(self, cache: Any, keywords: Mapping[str, Any], rope: RopeLike = None,
                 profile: Optional[Profile] = None, canary: bool = False) -> Import:
@@ -367,8 +358,6 @@ class Store(Handle):
     def list(self) -> List[Version]:
         """The last version of every session, by name."""
         found = _List(self._common.trouble)
-        if self._is_empty():
-            return []
         self._check(lib.kvarc_store_list(self._handle(), lib.kvpy_version, found.handle))
         return found.list
 
@@ -394,8 +383,6 @@ class Store(Handle):
         the most first. tokens, model, dtype, metadata, identity, config as of save()."""
         keywords = chosen(locals(), _CACHE)
         found = _List(self._common.trouble, most)
-        if self._is_empty():
-            return []
         with self._import(cache, keywords) as im:
             self._check(lib.kvarc_store_find(self._handle(), im.c[0], lib.kvpy_found,
                                              found.handle))
