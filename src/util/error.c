@@ -90,19 +90,23 @@ kvarc_ret kvi_fail_alloc(kvarc_error *error, const struct kvi_alloc *alloc)
 {
 	kvarc_ret code = kvi_alloc_error(alloc);
 	/* Rounded: the limit of an inner handle is the remainder of the outer one's. */
-	uint64_t limit = alloc->limit + (1 << 19);
+	uint64_t limit = alloc->limit + (1 << 19), needed = atomic_load(&alloc->needed);
+	uint64_t least = needed >> 20;
 	bool mib = alloc->limit >= (uint64_t)1 << 19, kib = alloc->limit >= 1 << 10;
 	if (code == KVARC_MEMLIMIT) {
+		least = least > limit >> 20 ? least : limit >> 20;
 		kvi_fail(error, code,
-		         "more memory than the limit of %llu %s is needed: raise the limit",
+		         "more memory than the limit of %llu %s is needed, %llu MiB or more: raise "
+		         "the limit",
 		         (unsigned long long)(mib   ? limit >> 20
 		                              : kib ? alloc->limit >> 10
 		                                    : alloc->limit),
 		         mib   ? "MiB"
 		         : kib ? "KiB"
-		               : "B");
+		               : "B",
+		         (unsigned long long)least + 1);
 		if (error)
-			error->bytes_needed = atomic_load(&alloc->needed);
+			error->bytes_needed = needed;
 		return code;
 	}
 	return kvi_fail(error, code, "out of memory");

@@ -191,7 +191,7 @@ class Trouble:
         if filled and c.reason == lib.KVARC_REASON_PROFILE_NEEDED:
             text += "; give it with profiles=[FILE], or install it with 'kvarc profiles install'"
         if ret == lib.KVARC_MEMLIMIT and filled and c.bytes_needed:
-            text = _re.sub(r"[:;] raise (the limit|it)$", "", text) + \
+            text = _re.sub(r"(, \d+ MiB or more)?[:;] raise (the limit|it)$", "", text) + \
                 f": memlimit={c.bytes_needed} or more"
         # names of functions of C say nothing here, and one name of a file is enough
         text = _re.sub(r"^kvarc_[a-z_0-9]+: ", "", text)
