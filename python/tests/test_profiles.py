@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from conftest import make_pairs, same_pairs
 
@@ -101,3 +102,65 @@ def test_a_profile_for_another_rope(folder, pairs):
         with pytest.raises(kvarc.PredictorError, match=words):
             kvarc.save(folder / "x.kva", pairs, dtype="bf16", level=2, profile=profile, rope=rope)
     assert not os.path.exists(folder / "x.kva")
+
+
+@pytest.fixture
+def installed(folder, tmp_path, monkeypatch):
+    """A folder of installed profiles: m.kvp, by its digest, and before it one of fewer layers."""
+    path = tmp_path / "installed"
+    path.mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("KVARC_PROFILE_PATH", str(path))
+    kvarc.save(tmp_path / "some.kva", make_pairs()[:2], dtype="bf16", rope=10000.0)
+    kvarc.train([tmp_path / "some.kva"], path / "0.kvp", levels=(2,))
+    (path / "1.kvp").write_bytes(b"no profile")
+    shutil.copy(folder / "m.kvp", path / f"{kvarc.Profile(folder / 'm.kvp').info['digest']}.kvp")
+    return path
+
+
+def _save(folder, pairs, **options):
+    """Saves pairs in all the ways that choose a profile; returns what loads each."""
+    session = kvarc.Session(folder / "s.kva", rope=10000.0, **options)
+    for n in (290, 300):
+        session.append([(k[:, :n], v[:, :n]) for k, v in pairs], tokens=np.arange(n), dtype="bf16")
+    store = kvarc.Store(folder / "s")
+    store.save("a", pairs, dtype="bf16", **options)
+    kvarc.save(folder / "a.kva", pairs, dtype="bf16", rope=10000.0, **options)
+    return (lambda: session.load(raw=True), lambda: store.load("a", raw=True),
+            lambda: kvarc.load(folder / "a.kva", raw=True))
+
+
+def test_level_2_takes_the_installed_profile(folder, installed, pairs, tmp_path, monkeypatch):
+    """The one that predicts most."""
+    loads = _save(tmp_path, pairs, level=2)
+    for load in loads:
+        assert same_pairs(load(), pairs)
+    monkeypatch.delenv("KVARC_PROFILE_PATH")
+    for load in loads:
+        with pytest.raises(kvarc.PredictorError,
+                           match=kvarc.Profile(folder / "m.kvp").info["digest"]):
+            load()
+
+
+def test_level_3_of_installed_profiles_of_level_2(folder, installed, pairs):
+    options = {"dtype": "bf16", "rope": 10000.0, "file_id": b"0" * 16}
+    with pytest.warns(UserWarning, match="level 2: no installed profile that fits has level 3"):
+        data = kvarc.dumps(pairs, level=3, **options)
+    given = installed / f"{kvarc.Profile(folder / 'm.kvp').info['digest']}.kvp"
+    assert data == kvarc.dumps(pairs, level=2, profile=given, **options)
+    assert data == kvarc.dumps(pairs, level=2, **options)
+
+
+def test_no_installed_profile_fits(tmp_path, pairs, monkeypatch, installed):
+    """Level 1, and a line that says so."""
+    options = {"dtype": "bf16", "file_id": b"0" * 16}
+    with pytest.warns(UserWarning, match="level 1: .*keys do not say their RoPE"):
+        assert kvarc.dumps(pairs, level=2, **options) == kvarc.dumps(pairs, **options)
+    with pytest.raises(kvarc.PredictorError, match="profile="):
+        kvarc.bench(pairs, dtype="bf16", levels=(1, 2))
+    monkeypatch.setenv("KVARC_PROFILE_PATH", str(tmp_path / "none"))
+    with pytest.warns(UserWarning, match="level 1: no installed profile fits; kvarc.train") as w:
+        loads = _save(tmp_path, pairs, level=3)
+    assert len(w) == 4
+    for load in loads:
+        assert same_pairs(load(), pairs)

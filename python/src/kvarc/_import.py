@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
-from typing import Any, Mapping, Optional
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, Mapping, Optional
 
 from ._io import FileSink, FileSource, base_name
 from ._native import ffi, lib
 from ._options import Common, writer_options
+from ._profiles import choose
 from .geometry import Rope, rope_of
 
 
@@ -64,3 +66,13 @@ class Import:
 
     def __exit__(self, *unused: Any) -> None:
         self.close()
+
+
+def choose_installed(options: Dict[str, Any], arguments: Mapping[str, Any]) -> Dict[str, Any]:
+    """As choose() of installed profiles, of an Import with these arguments, which has the RoPE of
+    the profile where its file does not say it."""
+    @contextmanager
+    def geometry_of(profile: Any) -> Iterator[Any]:
+        with Import(**arguments, profiles=profile) as im:
+            yield lib.kvarc_import_geometry(im.c[0])
+    return choose(options, geometry_of)

@@ -16,6 +16,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optio
 from . import _adapters, _arrays, _layout, _restore
 from ._io import is_buffer, is_path, is_url, local_path, remote_exists
 from ._options import READER, WRITER, chosen
+from ._profiles import choose_for
 from ._ranges import Range, check, span
 from ._types import Array, Buffer, CacheLike, DeviceLike, IdsLike, Like, Loaded, Pairs, \
     PairsByLayer, PredictorLike, ProfileLike, ProfilesLike, Progress, RopeLike, Secret, Source, Target
@@ -146,6 +147,7 @@ def _write(file: Any, cache: Cache, rope: Any, options: Dict[str, Any]) -> Dict[
     device = options.pop("device")
     layout = _layout.make(cache, rope)
     _layout.describe(layout)
+    options = choose_for(options, layout.tracks, layout.tensors)
     identity = {**({"model": cache.model} if cache.model else {}), **cache.identity}
     with Writer(file, layout.tracks, layout.tensors, identity=identity, **options) as w:
         for t, arrays in enumerate(layout.arrays):
@@ -187,6 +189,8 @@ def save(file: Target, cache: CacheLike, *, tokens: Optional[IdsLike] = None, mo
     device: a Device, or "cuda:0": pairs, and the tensors of a kvarc.Cache, that are arrays of this
     GPU (torch, or others that have DLPack) are encoded there, as of Device.append; without it,
     and what else is in a GPU, they are copied to the host first.
+    level: 2 or 3 without profile= takes the installed profile that predicts most of the cache;
+    where none fits there is a warning, and the archive has level 1.
     Other options as of Writer.
     """
     writer = chosen(locals(), WRITER)

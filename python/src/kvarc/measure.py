@@ -15,7 +15,7 @@ from ._options import READER, chosen
 from ._types import CacheLike, Info, PredictorLike, ProfileLike, ProfilesLike, Progress, \
     RopeLike, Secret, Source
 from .cache import Cache
-from .errors import Error
+from .errors import Error, PredictorError
 from .models import Profile
 from .reader import Reader
 
@@ -88,6 +88,8 @@ def bench(cache: Union[CacheLike, Source], *, levels: Sequence[int] = (0, 1), re
         made = archive.to_cache(given, dtype=dtype)
     if profile is not None:
         profile = options["profile"] = Profile.of(profile)
+    elif any(level in (2, 3) for level in levels):
+        raise PredictorError("levels 2 and 3 need a profile of the model: give it with profile=")
     rows = []
     for level in levels:
         save_s, load_s, stats, data = [], [], {}, memoryview(b"")

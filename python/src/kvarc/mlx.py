@@ -12,7 +12,7 @@ import os
 import tempfile
 from typing import Any, Dict, List, Optional
 
-from ._import import Import
+from ._import import Import, choose_installed
 from ._options import Common, READER, chosen
 from ._types import PathLike, PredictorLike, ProfileLike, ProfilesLike, Progress, Secret, Source
 from .errors import OptionsError, of_os_error
@@ -31,17 +31,21 @@ def save_prompt_cache(file: PathLike, cache: List[Any],
                       memlimit: int = 0) -> int:
     """Saves what mlx_lm.models.cache.save_prompt_cache saves as an archive; returns its bytes.
 
-    file: a path, which appears when the archive is complete. Other options as of Writer. mlx-lm
-    writes its file into a temporary folder first, and the archive is made in memory.
+    file: a path, which appears when the archive is complete. level as of kvarc.save, other options
+    as of Writer. mlx-lm writes its file into a temporary folder first, and the archive is made in
+    memory.
     """
-    options = {"level": level, "verify": verify, "profile": profile, "parity": parity, "key": key,
-               "passphrase": passphrase}
+    options: Dict[str, Any] = {"level": level, "verify": verify, "profile": profile,
+                               "parity": parity, "key": key, "passphrase": passphrase}
     from mlx_lm.models import cache as module
     path = os.fspath(file)
     with tempfile.TemporaryDirectory(prefix="kvarc-") as folder:
         name = os.path.join(folder, _NAME)
         module.save_prompt_cache(name, cache, metadata or {})
-        with Import(name, Common(threads=threads, memlimit=memlimit)) as im:
+        common = Common(threads=threads, memlimit=memlimit)
+        given: Dict[str, Any] = {"file": name, "common": common}
+        options = choose_installed(options, given)
+        with Import(**given, profiles=options["profile"]) as im:
             data = im.pack(**options)
     part = f"{path}.{os.getpid()}.tmp"
     try:

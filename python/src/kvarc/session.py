@@ -15,6 +15,7 @@ from . import _layout, archive
 from ._io import is_url, local_path
 from ._layout import Layout
 from ._options import READER, WRITER, chosen
+from ._profiles import choose_for
 from ._ranges import Range
 from ._types import Array, CacheLike, DeviceLike, IdsLike, Like, Loaded, PathLike, PredictorLike, \
     ProfileLike, ProfilesLike, Progress, RopeLike, Secret
@@ -113,7 +114,7 @@ class Session:
     its new tokens. A cache that was cropped, or that continues an earlier state, replaces the
     tokens behind the common ones; earlier checkpoints stay as they were. A crash at any time
     leaves the last checkpoint. One process at a time appends.
-    model: its name, or the model itself, and rope as of save(); other options as of Writer,
+    model: its name, or the model itself, rope and level as of save(); other options as of Writer,
     levels 0 to 3.
     """
 
@@ -180,7 +181,7 @@ class Session:
         _layout.describe(layout)
         identity = {**({"model": made.model} if made.model else {}), **made.identity}
         with Writer(self.path, layout.tracks, layout.tensors, identity=identity,
-                    **self.options) as w:
+                    **choose_for(self.options, layout.tracks, layout.tensors)) as w:
             for t, arrays in enumerate(layout.arrays):
                 w.append(t, arrays, ids=layout.ids[t], positions=layout.positions[t])
             number = w.checkpoint(label, time)
@@ -205,7 +206,8 @@ class Session:
         if same and not whole and checkpoints and label in (None, checkpoints[-1].label):
             return Appended(checkpoints[-1].number, _longest(layout), sum(kept.values()), 0, 0)
         before = os.path.getsize(self.path)
-        with Writer(self.path, append=True, **self.options) as w:
+        options = choose_for(self.options, layout.tracks, layout.tensors)
+        with Writer(self.path, append=True, **options) as w:
             new = 0
             for t in list(kept):
                 kept[t], written = self._replace(w, layout, t, kept[t])

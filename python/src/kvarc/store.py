@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union, overload
 
 from . import _arrays, _ranges, _safetensors, archive, geometry
-from ._import import Import
+from ._import import Import, choose_installed
 from ._io import Handle, MemorySinks, callback, is_path
 from ._native import ffi, lib
 from ._options import Common, chosen, count, date_of, shown, writer_options
@@ -215,21 +215,20 @@ class Store(Handle):
             raise ValueError("the store is closed")
         return self._c[0]
 
-    def _import(self, cache: Any, keywords: Mapping[str, Any], rope: RopeLike = None,
-                profile: Optional[Profile] = None, canary: bool = False) -> Import:
-        known: Dict[str, Any] = {"rope": rope, "profiles": profile}
+    @staticmethod
+    def _file_of(cache: Any, keywords: Mapping[str, Any], canary: bool = False) -> Dict[str, Any]:
+        """The file that a version keeps, as arguments of Import."""
         if is_path(cache):
             for name, value in keywords.items():
                 if value is not None and name != "identity":
                     raise TypeError(f"{name}: goes with caches: {os.fspath(cache)} is a file, "
                                     "which says itself what it holds")
-            return Import(cache, self._common, identity=keywords["identity"], **known)
+            return {"file": cache, "identity": keywords["identity"]}
         made = archive.to_cache(cache, **keywords)
         if canary:
             archive.add_canary(made, keywords["model"])
-        identity = {**({"model": made.model} if made.model else {}), **made.identity}
-        return Import(_safetensors.dump(made), self._common, name=_safetensors.NAME,
-                      identity=identity, **known)
+        return {"file": _safetensors.dump(made), "name": _safetensors.NAME,
+                "identity": {**({"model": made.model} if made.model else {}), **made.identity}}
 
     def save(self, session: str, cache: Union[CacheLike, PathLike], *, label: Optional[str] = None,
              time: Optional[float] = None, level: int = 1, profile: Optional[ProfileLike] = None,
@@ -240,25 +239,27 @@ class Store(Handle):
              canary: bool = True) -> Saved:
         """Saves a cache, as kvarc.save takes it (with tokens=, or nothing is shared), or the
         file at a path, as the next version of a session. It is durable when the call returns.
-        time: seconds since 1970, None: now. rope: theta of the keys, where the profile is for
-        several. tokens, model, dtype, metadata, identity, config, canary as of kvarc.save; of a
-        file identity alone."""
+        time: seconds since 1970, None: now. level as of kvarc.save; rope: theta of the keys, where
+        the profile is for several. tokens, model, dtype, metadata, identity, config, canary as of
+        kvarc.save; of a file identity alone."""
         keywords = chosen(locals(), _CACHE)
-        profile = None if profile is None else Profile.of(profile)
+        found = {**self._file_of(cache, keywords, canary), "common": self._common, "rope": rope}
+        used = None if profile is None else Profile.of(profile)
+        writer = choose_installed({"level": level, "verify": verify, "profile": used}, found)
+        used = writer["profile"]
         options, saved = ffi.new("kvarc_save_options *"), ffi.new("kvarc_saved *")
         common = Common(threads=self._common.threads, memlimit=self._common.memlimit)
-        ffi.memmove(ffi.addressof(options, "writer"),
-                    writer_options(common, level=level, profile=profile, verify=verify),
+        ffi.memmove(ffi.addressof(options, "writer"), writer_options(common, **writer),
                     ffi.sizeof("kvarc_writer_options"))
         options.label = common.text(label)
         options.time = int((_time.time() if time is None else time) * 1000)
-        with self._import(cache, keywords, rope, profile, canary) as im:
+        with Import(**found, profiles=used) as im:
             try:
                 self._check(lib.kvarc_store_save(self._handle(make=True), session.encode("utf-8"),
                                                  im.c[0], options, saved), session)
             except PredictorError as e:
                 tensors = geometry.from_c(lib.kvarc_import_geometry(im.c[0]))[1]
-                why = why_unfit(profile, tensors) if profile is not None else ""
+                why = why_unfit(used, tensors) if used is not None else ""
                 if why:
                     e.args = (f"{session}: {why}",)
                 raise
@@ -383,7 +384,7 @@ class Store(Handle):
         the most first. tokens, model, dtype, metadata, identity, config as of save()."""
         keywords = chosen(locals(), _CACHE)
         found = _List(self._common.trouble, most)
-        with self._import(cache, keywords) as im:
+        with Import(**self._file_of(cache, keywords), common=self._common) as im:
             self._check(lib.kvarc_store_find(self._handle(), im.c[0], lib.kvpy_found,
                                              found.handle))
         return found.list
