@@ -12,7 +12,8 @@ EXTRA_DIST += python/src/kvarc/__init__.py python/src/kvarc/__main__.py \
 	python/src/kvarc/_block_objects.py python/src/kvarc/_import.py \
 	python/src/kvarc/_io.py python/src/kvarc/_layout.py python/src/kvarc/_options.py \
 	python/src/kvarc/_coding.py python/src/kvarc/_model_config.py \
-	python/src/kvarc/_profiles.py python/src/kvarc/_ranges.py python/src/kvarc/_served.py \
+	python/src/kvarc/_prefixes.py python/src/kvarc/_profiles.py \
+	python/src/kvarc/_ranges.py python/src/kvarc/_served.py \
 	python/src/kvarc/_restore.py python/src/kvarc/_safetensors.py \
 	python/src/kvarc/_types.py python/src/kvarc/_native.pyi \
 	python/src/kvarc/_dlpack.py python/src/kvarc/_device_memory.py \

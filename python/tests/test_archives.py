@@ -317,3 +317,67 @@ def test_files_of_engines(tmp_path, sample, name):
 def test_command():
     assert command("--version").stdout.startswith("kvarc " + kvarc.__version__)
     assert command("nonsense").returncode != 0
+
+
+def batch_of(shared, tokens=300, heads=3):
+    """A batch whose sequence b has the first shared[b] tokens of sequence 0, and their ids."""
+    ids = np.random.default_rng(3).integers(1000, 30000, (len(shared), tokens), np.int32)
+    rows = [make_pairs(seed=b, tokens=tokens, heads=heads) for b in range(len(shared))]
+    pairs = [tuple(np.stack([row[i][j] for row in rows]) for j in (0, 1)) for i in range(3)]
+    for b, n in enumerate(shared):
+        ids[b, :n] = ids[0, :n]
+        for pair in pairs:
+            for array in pair:
+                array[b, :, :n] = array[0, :, :n]
+    return pairs, ids
+
+
+def test_first_tokens_of_a_batch_are_there_once(tmp_path):
+    shared = (300, 200, 200, 15, 300, 120, 0)
+    pairs, ids = batch_of(shared)
+    options = {"dtype": "bf16", "tokens": ids}
+    path = tmp_path / "a.kva"
+    stats = kvarc.save(path, pairs, **options)
+    once = 300 + sum(300 - n if n > 15 else 300 for n in shared[1:])
+    row = 3 * 2 * 3 * 64
+    assert once * row <= stats["elements"] < (once + 2) * row
+    back = kvarc.load(path, raw=True)
+    assert same_pairs(back, pairs) and same(back.tokens, ids)
+    part = kvarc.load(path, raw=True, layers=(1, 3), tokens=(190, 210))
+    assert same_pairs(part, [(k[:, :, 190:210], v[:, :, 190:210]) for k, v in pairs[1:]])
+    kvarc.verify(path)
+    assert same_pairs(kvarc.loads(kvarc.dumps(pairs, level=0, **options), raw=True), pairs)
+    session = kvarc.Session(path)
+    assert session.append(pairs, dtype="bf16", tokens=ids).kept_tokens == 7 * 300
+    other = [(k[:, :, :250], v[:, :, :250]) for k, v in pairs]
+    session.append(other, dtype="bf16", tokens=ids[:, :250])
+    assert same_pairs(session.load(raw=True), other)
+
+
+def test_first_tokens_with_other_ids_are_others(tmp_path):
+    pairs, ids = batch_of((300, 300, 300))
+    ids[1, 100], ids[2, 3] = 1, 1
+    stats = kvarc.save(tmp_path / "a.kva", pairs, dtype="bf16", tokens=ids)
+    assert stats["elements"] // (3 * 2 * 3 * 64) == 300 + 200 + 300
+    assert same(kvarc.load_tokens(tmp_path / "a.kva"), ids)
+
+
+def test_what_is_read_forward_has_all_tokens(tmp_path):
+    class Forward(io.RawIOBase):
+        data = b""
+
+        def writable(self):
+            return True
+
+        def write(self, data):
+            self.data += bytes(data)
+            return len(data)
+    pairs, ids = batch_of((300, 300))
+    options = {"dtype": "bf16", "tokens": ids}
+    elements = 2 * 300 * 3 * 2 * 3 * 64
+    file = Forward()
+    for stats in (kvarc.save(tmp_path / "a.kva", pairs, streamable=True, **options),
+                  kvarc.save(file, pairs, **options)):
+        assert stats["elements"] >= elements
+    assert same_pairs(kvarc.loads(file.data, raw=True), pairs)
+    assert kvarc.save(tmp_path / "b.kva", pairs, **options)["elements"] < elements

@@ -254,3 +254,9 @@ def int32(values: Any, n: int, what: str) -> np.ndarray:
     if array.size and not (-2**31 <= int(array.min()) and int(array.max()) < 2**31):
         raise ValueError(f"{what}: a value is outside of int32")
     return np.ascontiguousarray(array, dtype=np.int32)
+
+
+def same_bits(a: Any, b: Any) -> Any:
+    """Which tokens of two arrays [tokens, heads, channels] are equal, bit for bit."""
+    unsigned = f"u{a.dtype.itemsize}"
+    return (np.asarray(a).view(unsigned) == np.asarray(b).view(unsigned)).all(axis=(1, 2))

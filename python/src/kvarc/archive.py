@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, \
     Tuple, Union, overload
 
-from . import _adapters, _arrays, _layout, _restore
+from . import _adapters, _arrays, _layout, _prefixes, _restore
 from ._io import is_buffer, is_path, is_url, local_path, remote_exists
 from ._options import READER, WRITER, chosen
 from ._profiles import choose_for
@@ -25,6 +25,7 @@ from .errors import FormatError, InputOutputError, OptionsError, input_output, o
 from .reader import Reader
 from .writer import Writer
 
+_LEVELS = range(4)  # of writers that fork tracks
 _CANARY = "canary"  # the key of the identity
 
 __all__ = ["save", "load", "dumps", "loads", "load_cache", "load_tokens", "to_cache", "from_cache"]
@@ -143,17 +144,30 @@ def _opened(device: Any) -> Iterator[Any]:
             found.close()
 
 
-def _write(file: Any, cache: Cache, rope: Any, options: Dict[str, Any]) -> Dict[str, int]:
+def _write(file: Any, cache: Cache, rope: Any, options: Dict[str, Any],
+           forks: bool = True) -> Dict[str, int]:
+    """Writes an archive. forks: tokens that sequences of a batch begin with are written once, for
+    readers that can seek."""
     device = options.pop("device")
     layout = _layout.make(cache, rope)
     _layout.describe(layout)
     options = choose_for(options, layout.tracks, layout.tensors)
+    shared = {}
+    if forks and device is None and not options["streamable"] and options["tier"] is None and \
+            options["level"] in _LEVELS:
+        shared = _prefixes.find(layout)
     identity = {**({"model": cache.model} if cache.model else {}), **cache.identity}
     with Writer(file, layout.tracks, layout.tensors, identity=identity, **options) as w:
         for t, arrays in enumerate(layout.arrays):
             append = w.append if not all(map(_arrays.is_on_device, arrays.values())) else \
                 partial(device.append, w)
-            append(t, arrays, ids=layout.ids[t], positions=layout.positions[t])
+            ids, positions = layout.ids[t], layout.positions[t]
+            if t in shared:
+                w.fork(t, *shared[t])
+                n = shared[t][1]
+                arrays = {i: a[n:] for i, a in arrays.items()}
+                ids, positions = (x if x is None else x[n:] for x in (ids, positions))
+            append(t, arrays, ids=ids, positions=positions)
     return w.stats
 
 
@@ -230,7 +244,8 @@ def dumps(cache: CacheLike, *, tokens: Optional[IdsLike] = None, model: Any = No
 
 def _to_file(file: Any, made: Cache, rope: Any, writer: Dict[str, Any]) -> Dict[str, int]:
     if not is_path(file):
-        return _write(file, made, rope, writer)
+        seekable = getattr(file, "seekable", None)
+        return _write(file, made, rope, writer, forks=seekable is None or seekable())
     file = local_path(file)
     if is_url(file):
         if not writer.pop("overwrite", True) and remote_exists(file):
@@ -252,7 +267,7 @@ def _write_special(path: str, cache: Cache, rope: Any, options: Dict[str, Any]) 
         raise of_os_error(e) from e
     with os.fdopen(fd, "wb", buffering=0) as f:
         try:
-            return _write(f, cache, rope, options)
+            return _write(f, cache, rope, options, forks=False)
         except InputOutputError as e:
             _name(e, path)
             raise

@@ -12,12 +12,13 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Seque
 import numpy as np
 
 from . import _layout, archive
+from ._arrays import same_bits
 from ._io import is_url, local_path
 from ._layout import Layout
 from ._options import READER, WRITER, chosen
 from ._profiles import choose_for
 from ._ranges import Range
-from ._types import Array, CacheLike, DeviceLike, IdsLike, Like, Loaded, PathLike, PredictorLike, \
+from ._types import CacheLike, DeviceLike, IdsLike, Like, Loaded, PathLike, PredictorLike, \
     ProfileLike, ProfilesLike, Progress, RopeLike, Secret
 from .cache import Cache
 from .errors import GeometryError, UsageError, of_os_error
@@ -41,12 +42,6 @@ class Appended:
     kept_tokens: int
     new_tokens: int
     written_bytes: int
-
-
-def _same_bits(a: Array, b: Array) -> Array:
-    """Which tokens of two arrays [tokens, heads, channels] are equal, bit for bit."""
-    unsigned = f"u{a.dtype.itemsize}"
-    return (np.asarray(a).view(unsigned) == np.asarray(b).view(unsigned)).all(axis=(1, 2))
 
 
 class _State:
@@ -94,7 +89,7 @@ class _State:
         for t0 in range(0, n, step):
             end = min(t0 + step, n)
             have = self.reader.read(track, tokens=(first + t0, first + end), raw=True)
-            same = np.logical_and.reduce([_same_bits(have[i], a[t0:end])
+            same = np.logical_and.reduce([same_bits(have[i], a[t0:end])
                                           for i, a in arrays.items()])
             if not same.all():
                 return t0 + int(np.flatnonzero(~same)[0])
