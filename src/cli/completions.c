@@ -166,7 +166,8 @@ static void print_zsh(void)
 			print_actions(v);
 			printf(" )' \\\n");
 			if (v->bit == VERB_SESSION)
-				printf("            '2:session:{compadd ${(f)\"$(%s)\"}; _files}' \\\n",
+				printf("            '2:session:"
+				       "{compadd ${(f)\"$(%s)\"}; _files}' \\\n",
 				       sessions);
 			printf("            '*:file:_files' ;;\n");
 		} else {

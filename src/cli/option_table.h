@@ -56,8 +56,8 @@ struct option_row {
 	struct option_value value;
 };
 
-/* What a verb does by the word behind it: "session save". Ways to call it stand behind each other,
- * with one name; all but the first have no summary. */
+/* Action of a verb, named by the word behind it: "session save". Ways to call it stand one
+ * behind the other, with one name; all but the first have no summary. */
 struct action_row {
 	unsigned verb;
 	const char *name, *operands;
