@@ -156,6 +156,20 @@ struct kvi_gpu_work kvi_gpu_work_of(const struct kvi_chunk *shape, unsigned code
 	return w;
 }
 
+uint32_t kvi_gpu_shared_bytes(const struct kvi_gpu_chunk *chunk)
+{
+	const uint32_t channels = chunk->heads * chunk->head_channels;
+	size_t words = 0;
+	if (chunk->codec == KVI_CODEC_LAYERS)
+		words = KVI_GPU_RING_WORDS + channels / 4 + 2;
+	else if (chunk->codec == KVI_CODEC_GRID)
+		words = KVI_GPU_GRID_WORDS;
+	else if (chunk->codec == KVI_CODEC_CELLS)
+		words = KVI_GPU_CELL_SHARED + KVI_GPU_CELL_ROWS +
+		        (channels > KVI_GPU_CELL_CHANNELS ? 0 : 4 * channels);
+	return (uint32_t)(aligned(sizeof(struct kvi_gpu_block)) + 4 * words);
+}
+
 void kvi_gpu_chunk_fill(struct kvi_gpu_chunk *out, const struct kvi_chunk *shape,
                         const struct kvi_chunk_header *header, uint32_t n)
 {

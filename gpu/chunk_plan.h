@@ -30,6 +30,9 @@ struct kvi_gpu_work {
 /* The work memory of a chunk of a codec; each part begins at a multiple of 16. */
 struct kvi_gpu_work kvi_gpu_work_of(const struct kvi_chunk *shape, unsigned codec);
 
+/* Shared memory of a block that decodes a chunk. */
+uint32_t kvi_gpu_shared_bytes(const struct kvi_gpu_chunk *chunk);
+
 /*
  * Fills *out, but for addresses and the view, for all tokens of a chunk: header is that of the
  * chunk, which the caller has compared with its tensor. n: bytes of the payload.

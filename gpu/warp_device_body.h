@@ -4,7 +4,10 @@
 #define KVI_GPU_WARP_DEVICE_BODY_H
 
 #define WARP_FN static __device__ __forceinline__
+/* Functions that are called, and not made part of their callers. */
+#define WARP_CALL static __device__ __noinline__
 #define UNROLL _Pragma("unroll")
+#define ROLLED _Pragma("unroll 1")
 #define UNROLL_TWICE _Pragma("unroll 2")
 
 typedef uint32_t u32v;
@@ -247,6 +250,10 @@ WARP_FN quads ld_quads(span<const uint32_t> s, u32v i)
 {
 	return quads_of(((const uint4 *)s.p)[i]);
 }
+WARP_FN quads ld_quads_if(span<const uint32_t> s, u32v i, boolv ok)
+{
+	return quads_of(ok ? ((const uint4 *)s.p)[i] : make_uint4(0, 0, 0, 0));
+}
 WARP_FN void st_quads_if(span<uint32_t> s, u32v i, quads q, boolv ok)
 {
 	if (ok)
@@ -261,9 +268,87 @@ WARP_FN u64v ld64_if(span<const uint8_t> s, u32v at, boolv ok)
 {
 	return ok ? *(const uint64_t *)(s.p + at) : 0;
 }
+WARP_FN u64v joined(u32v low, u32v high)
+{
+	return (uint64_t)high << 32 | low;
+}
+/* The low half of high:low, shifted right by n modulo 32. */
+WARP_FN u32v funnel(u32v low, u32v high, u32v n)
+{
+	return __funnelshift_r(low, high, n);
+}
+WARP_FN boolv nonzero64(u64v v)
+{
+	return v != 0;
+}
+/* Of each byte x - y. */
+WARP_FN u32v bytes_less(u32v x, u32v y)
+{
+	return ((x | 0x80808080) - (y & 0x7f7f7f7f)) ^ ((x ^ ~y) & 0x80808080);
+}
+WARP_FN uint32_t lane_value(u32v v, uint32_t i)
+{
+	return __shfl_sync(~0u, v, (int)i);
+}
+template <typename T> WARP_FN uint32_t ld_one(span<T> s, uint32_t i)
+{
+	return (uint32_t)s.p[i];
+}
+/* Elements of each lane at an address, which is in a memory: one, or 4 at a multiple of their
+ * size. */
+template <int SIZE> WARP_FN void st_element(span<uint8_t>, u64v at, u64v v, boolv ok)
+{
+	if (!ok)
+		return;
+	if (SIZE == 2)
+		__stcs((uint16_t *)at, (uint16_t)v);
+	else
+		__stcs((uint8_t *)at, (uint8_t)v);
+}
+template <int SIZE> WARP_FN void st_group(span<uint8_t>, u64v at, u64v v, boolv ok)
+{
+	if (!ok)
+		return;
+	if (SIZE == 2)
+		__stcs((unsigned long long *)at, v);
+	else
+		__stcs((uint32_t *)at, (uint32_t)v);
+}
+WARP_FN void st64_if(span<uint64_t> s, u32v i, u64v v, boolv ok)
+{
+	if (ok)
+		s.p[i] = v;
+}
 template <typename T> WARP_FN void st_one(span<T> s, uint32_t i, uint64_t v)
 {
 	s.p[i] = (T)v;
+}
+/* The memory that the warps of a block share, aligned. */
+WARP_FN span<uint32_t> block_memory(void)
+{
+	extern __shared__ __align__(16) uint32_t shared[];
+	return span<uint32_t>{ shared };
+}
+/* A phase of a block. */
+template <typename F> WARP_FN void each_warp(F f)
+{
+	f(threadIdx.x / 32);
+	__syncthreads();
+}
+/* Orders memory among blocks that hand a lock on. */
+WARP_FN void block_fence(void)
+{
+	__threadfence();
+}
+WARP_FN uint32_t take_lock(span<uint32_t> s, uint32_t first, uint32_t n)
+{
+	uint32_t i = first % n;
+	if (!(threadIdx.x & 31))
+		while (atomicCAS(s.p + i, 0, 1))
+			i = i + 1 < n ? i + 1 : 0;
+	i = __shfl_sync(~0u, i, 0);
+	block_fence();
+	return i;
 }
 /* Orders memory within the warp: lanes read behind it what others wrote before it. */
 WARP_FN void warp_barrier(void)

@@ -125,6 +125,20 @@ static kvarc_ret fill_chunk(struct kvarc_device_plan *plan, const struct kvi_loc
 	return KVARC_OK;
 }
 
+/* Where a chunk has its parts in a slot of work memory, which is large enough for each. */
+static void place_in_slot(struct kvarc_device_plan *plan, struct kvi_planned_chunk *planned_chunk,
+                          const struct kvi_chunk *shape)
+{
+	struct kvi_gpu_chunk *job = &planned_chunk->job;
+	const struct kvi_gpu_work work = kvi_gpu_work_of(shape, job->codec);
+	const uint32_t shared = kvi_gpu_shared_bytes(job);
+	kvi_gpu_chunk_place(job, &work, 0);
+	if (plan->slot_bytes < work.bytes)
+		plan->slot_bytes = work.bytes;
+	if (plan->shared_bytes < shared)
+		plan->shared_bytes = shared;
+}
+
 static kvarc_ret take(void *opaque, const struct kvi_located *chunk)
 {
 	struct kvarc_device_plan *p = opaque;
@@ -140,7 +154,7 @@ static kvarc_ret take(void *opaque, const struct kvi_located *chunk)
 	kvarc_ret ret = fill_chunk(p, chunk, c);
 	c->job.from = c->from;
 	c->job.to = c->to;
-	c->work = kvi_gpu_work_of(&chunk->shape, c->job.codec);
+	place_in_slot(p, c, &chunk->shape);
 	if (p->tokens < c->t0 + c->to - p->range.t0)
 		p->tokens = c->t0 + c->to - p->range.t0;
 	p->info.raw_bytes += kvi_chunk_bytes(&chunk->shape);
@@ -171,18 +185,17 @@ static void lay_out_staging(struct kvarc_device_plan *plan)
 		at += kvi_part_aligned(c[i].job.payload_bytes);
 	}
 	plan->jobs_at = at;
+	plan->locks_at = at + plan->chunks.n * sizeof(struct kvi_gpu_chunk);
 }
 
 static void lay_out(struct kvarc_device_plan *plan)
 {
-	struct kvi_planned_chunk *c = plan->chunks.p;
-	struct kvi_work_layout l = { 0 };
+	const struct kvi_planned_chunk *c = plan->chunks.p;
+	const uint32_t most = plan->d->info.multiprocessors;
 	lay_out_staging(plan);
-	for (size_t i = 0; i < plan->chunks.n; i++)
-		kvi_gpu_chunk_place(&c[i].job, &c[i].work,
-		                    kvi_work_take(&l, c[i].layer, c[i].work.bytes));
-	plan->info.work_bytes = l.most;
-	plan->info.staging_bytes = plan->jobs_at + plan->chunks.n * sizeof(struct kvi_gpu_chunk);
+	plan->slots = plan->chunks.n < most ? (uint32_t)plan->chunks.n : most;
+	plan->info.work_bytes = plan->slots * plan->slot_bytes;
+	plan->info.staging_bytes = plan->locks_at + plan->slots * sizeof(uint32_t);
 	plan->info.status_bytes = plan->chunks.n * sizeof(uint32_t);
 	plan->info.chunks = (uint32_t)plan->chunks.n;
 	if (plan->chunks.n) {

@@ -27,111 +27,34 @@ static bool wanted(const char *fault)
 
 /* ----- kernels ------------------------------------------------ */
 
-static void run_kvi_gpu_open(const grid &g)
-{
-	const uint32_t n = argument<uint32_t>(g, 1);
-	for (uint32_t i = 0; i < g.x * g.warps; i++)
-		if (i < n)
-			run_open(&chunks_of(g)[i]);
-}
-
-template <int D> static void run_kvi_gpu_layers(const grid &g)
-{
-	for (uint32_t i = 0; i < g.x; i++)
-		for (uint32_t w = 0; w < g.warps; w++)
-			if (runs(&chunks_of(g)[i], CODEC_LAYERS, D))
-				run_layers<D>(&chunks_of(g)[i], w);
-}
-
-template <int D> static void run_kvi_gpu_contexts(const grid &g)
-{
-	const kvi_gpu_tables *tables =
-		(const kvi_gpu_tables *)(uintptr_t)argument<uint64_t>(g, 1);
-	for (uint32_t i = 0; i < g.y; i++)
-		for (uint32_t w = 0; w < g.x * g.warps; w++)
-			if (runs(&chunks_of(g)[i], CODEC_GRID, D))
-				run_contexts<D>(&chunks_of(g)[i], tables, w);
-}
-
-/* The shared memory of a block of codec 5. */
-struct shared_codes {
-	uint8_t *p;
-	grid_shared t;
-	shared_codes()
+/* Shared memory of a block, with the bytes that the launch gave it. */
+struct shared_words {
+	uint32_t *p;
+	size_t n;
+	explicit shared_words(const grid &g)
+		: p((uint32_t *)aligned_alloc(16, (g.shared_bytes + 15) / 16 * 16)),
+		  n(g.shared_bytes / 4)
 	{
-		const size_t n_enc = GRID_TABLES * GRID_SYMBOLS, n_first = GRID_TABLES *
-		                                                           GRID_FIRSTS;
-		p = (uint8_t *)aligned_alloc(16, n_enc * 4 + 64 * 4 + n_first);
-		const uint64_t at = (uint64_t)(uintptr_t)p;
-		t = grid_shared{ span_at<uint32_t>(at, n_enc),
-			         span_at<uint32_t>(at + 4 * n_enc, 64),
-			         span_at<uint8_t>(at + 4 * n_enc + 4 * 64, n_first) };
 	}
-	~shared_codes()
+	~shared_words()
 	{
 		free(p);
 	}
-	shared_codes(const shared_codes &) = delete;
-	shared_codes &operator=(const shared_codes &) = delete;
+	shared_words(const shared_words &) = delete;
+	shared_words &operator=(const shared_words &) = delete;
+	span<uint32_t> at(size_t from, size_t count) const
+	{
+		if (from + count > n)
+			kvi_gpu_host_fault("shared memory", from, count, n);
+		return span_at<uint32_t>((uint64_t)(uintptr_t)(p + from), count);
+	}
 };
 
-template <int D> static void run_kvi_gpu_grid(const grid &g)
+static void run_kvi_gpu_decode(const grid &g)
 {
-	const uint32_t n = argument<uint32_t>(g, 1), each = g.warps / KVI_GPU_STREAMS;
-	const kvi_gpu_tables *tables =
-		(const kvi_gpu_tables *)(uintptr_t)argument<uint64_t>(g, 2);
-	const shared_codes shared;
-	const grid_shared &t = shared.t;
-	for (uint32_t i = 0; i < g.x; i++) {
-		for (uint32_t w = 0; w < g.warps; w++)
-			grid_tables(&t, tables, w, g.warps);
-		for (uint32_t w = 0; w < g.warps; w++) {
-			const uint32_t c = i * each + w / KVI_GPU_STREAMS;
-			if (c < n && runs(&chunks_of(g)[c], CODEC_GRID, D))
-				run_grid<D>(&chunks_of(g)[c], &t, w % KVI_GPU_STREAMS);
-		}
-	}
-}
-
-template <int D> static void run_kvi_gpu_cells(const grid &g)
-{
-	const kvi_gpu_tables *tables =
-		(const kvi_gpu_tables *)(uintptr_t)argument<uint64_t>(g, 1);
-	static uint32_t words[CELL_SHARED];
-	const cells_shared t = cells_shared_of(
-		span_at<uint32_t>((uint64_t)(uintptr_t)words, CELL_SHARED));
-	for (uint32_t i = 0; i < g.x; i++) {
-		const kvi_gpu_chunk *c = &chunks_of(g)[i];
-		if (!runs(c, CODEC_CELLS, D))
-			continue;
-		for (uint32_t w = 0; w < g.warps; w++)
-			run_cells_begin<D>(c, &t, tables, w, g.warps);
-		for (uint32_t w = 0; w < g.warps; w++)
-			run_cells<D>(c, &t, w);
-	}
-}
-
-static void run_kvi_gpu_finish(const grid &g)
-{
-	for (uint32_t i = 0; i < g.x; i++)
-		for (uint32_t w = 0; w < g.warps; w++)
-			run_finish(&chunks_of(g)[i], w);
-}
-
-static void run_kvi_gpu_answer(const grid &g)
-{
-	const uint32_t n = argument<uint32_t>(g, 1);
-	for (uint32_t i = 0; i < g.x * g.warps; i++)
-		if (i < n)
-			run_answer(&chunks_of(g)[i], span_at<uint32_t>(argument<uint64_t>(g, 2), n),
-			           i);
-}
-
-static void run_kvi_gpu_scatter(const grid &g)
-{
-	for (uint32_t i = 0; i < g.y; i++)
-		for (uint32_t w = 0; w < g.x * g.warps; w++)
-			run_scatter(&chunks_of(g)[i], w);
+	const kvi_gpu_batch batch = argument<kvi_gpu_batch>(g, 0);
+	const shared_words shared(g);
+	host_decode(&batch, g.x, shared.at(0, shared.n));
 }
 
 /* ----- kernels that encode ------------------------------------------------ */
@@ -142,7 +65,7 @@ static bool is_open(const kvi_gpu_encode *e)
 }
 
 /* Calls a step for each chunk (g.y) and each of the grid's warps below `limit` of it. */
-template <typename L, typename F> static void each_warp(const grid &g, L limit, F step)
+template <typename L, typename F> static void each_output(const grid &g, L limit, F step)
 {
 	for (uint32_t i = 0; i < g.y; i++)
 		for (uint32_t w = 0; w < g.x * g.warps; w++)
@@ -171,7 +94,7 @@ static uint32_t open_rows(const kvi_gpu_encode *e)
 }
 static void run_kvi_gpu_collect(const grid &g)
 {
-	each_warp(g, tokens_of, [](const kvi_gpu_encode *e, uint32_t w) {
+	each_output(g, tokens_of, [](const kvi_gpu_encode *e, uint32_t w) {
 		if (element_bytes(e->job.dtype) == 4)
 			collect_token<4>(e, w);
 		else
@@ -180,7 +103,7 @@ static void run_kvi_gpu_collect(const grid &g)
 }
 static void run_kvi_gpu_find_channels(const grid &g)
 {
-	each_warp(g, channel_groups, [](const kvi_gpu_encode *e, uint32_t w) {
+	each_output(g, channel_groups, [](const kvi_gpu_encode *e, uint32_t w) {
 		BY_SIZE(e, find_channels, w);
 	});
 }
@@ -191,7 +114,7 @@ static void run_kvi_gpu_list_columns(const grid &g)
 }
 static void run_kvi_gpu_find_rows(const grid &g)
 {
-	each_warp(g, tokens_of, [](const kvi_gpu_encode *e, uint32_t w) {
+	each_output(g, tokens_of, [](const kvi_gpu_encode *e, uint32_t w) {
 		BY_SIZE(e, find_row, w);
 	});
 }
@@ -207,7 +130,7 @@ static void run_kvi_gpu_write_section(const grid &g)
 }
 static void run_kvi_gpu_gather(const grid &g)
 {
-	each_warp(g, open_rows, [](const kvi_gpu_encode *e, uint32_t w) {
+	each_output(g, open_rows, [](const kvi_gpu_encode *e, uint32_t w) {
 		BY_SIZE(e, gather_row, w);
 	});
 }
@@ -220,29 +143,6 @@ template <int D> static void run_kvi_gpu_encode_contexts(const grid &g)
 			if (runs(&outputs_of(g)[i].job, CODEC_GRID, D))
 				run_contexts<D>(&outputs_of(g)[i].job, tables, w);
 }
-
-/* Shared memory of a block, with the bytes that the launch gave it. */
-struct shared_words {
-	uint32_t *p;
-	size_t n;
-	explicit shared_words(const grid &g)
-		: p((uint32_t *)aligned_alloc(16, (g.shared_bytes + 15) / 16 * 16)),
-		  n(g.shared_bytes / 4)
-	{
-	}
-	~shared_words()
-	{
-		free(p);
-	}
-	shared_words(const shared_words &) = delete;
-	shared_words &operator=(const shared_words &) = delete;
-	span<uint32_t> at(size_t from, size_t count) const
-	{
-		if (from + count > n)
-			kvi_gpu_host_fault("shared memory", from, count, n);
-		return span_at<uint32_t>((uint64_t)(uintptr_t)(p + from), count);
-	}
-};
 
 template <int D, bool CHOOSE> static void run_grid_encode(const grid &g)
 {
@@ -294,21 +194,7 @@ static void run_kvi_gpu_encoded(const grid &g)
 /* ----- all kernels ------------------------------------------------ */
 
 static const kernel kernels[] = {
-	{ "kvi_gpu_open", run_kvi_gpu_open },
-	{ "kvi_gpu_layers_f16", run_kvi_gpu_layers<2> },
-	{ "kvi_gpu_layers_bf16", run_kvi_gpu_layers<3> },
-	{ "kvi_gpu_layers_e4m3", run_kvi_gpu_layers<4> },
-	{ "kvi_gpu_contexts_f16", run_kvi_gpu_contexts<2> },
-	{ "kvi_gpu_grid_f16", run_kvi_gpu_grid<2> },
-	{ "kvi_gpu_contexts_bf16", run_kvi_gpu_contexts<3> },
-	{ "kvi_gpu_grid_bf16", run_kvi_gpu_grid<3> },
-	{ "kvi_gpu_contexts_e4m3", run_kvi_gpu_contexts<4> },
-	{ "kvi_gpu_grid_e4m3", run_kvi_gpu_grid<4> },
-	{ "kvi_gpu_cells_f16", run_kvi_gpu_cells<2> },
-	{ "kvi_gpu_cells_bf16", run_kvi_gpu_cells<3> },
-	{ "kvi_gpu_finish", run_kvi_gpu_finish },
-	{ "kvi_gpu_answer", run_kvi_gpu_answer },
-	{ "kvi_gpu_scatter", run_kvi_gpu_scatter },
+	{ "kvi_gpu_decode", run_kvi_gpu_decode },
 	{ "kvi_gpu_collect", run_kvi_gpu_collect },
 	{ "kvi_gpu_find_channels", run_kvi_gpu_find_channels },
 	{ "kvi_gpu_list_columns", run_kvi_gpu_list_columns },

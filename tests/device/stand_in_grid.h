@@ -31,10 +31,6 @@ template <typename T> static T argument(const grid &g, int i)
 	return x;
 }
 /* Jobs, the first argument. */
-static inline const kvi_gpu_chunk *chunks_of(const grid &g)
-{
-	return (const kvi_gpu_chunk *)(uintptr_t)argument<uint64_t>(g, 0);
-}
 static inline const kvi_gpu_encode *outputs_of(const grid &g)
 {
 	return (const kvi_gpu_encode *)(uintptr_t)argument<uint64_t>(g, 0);
