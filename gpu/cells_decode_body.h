@@ -337,16 +337,19 @@ WARP_FN void cells_row(stream_out<2> *out, uint32_t number)
 {
 	span<const uint64_t> from = part<const uint64_t>(
 		block_part<uint32_t>(cells_memory(number), CELL_WARP), 0, ROW / 4);
-	const bool usual = out->direct && out->left > ROW;
 	warp_barrier();
-	UNROLL
-	for (uint32_t k = 0; k < 4; k++) {
-		const lane_place place = row_lane(&out->row, k);
-		const u64v v = ld64(from, row_place(k) >> 2);
-		if (usual)
-			out_put<true>(out, k, &place, v);
-		else
-			out_put<false>(out, k, &place, v);
+	if (out_usual(out)) {
+		UNROLL
+		for (uint32_t k = 0; k < 4; k++) {
+			const lane_place place = row_lane<true>(&out->row, k);
+			out_put<true>(out, k, &place, ld64(from, row_place(k) >> 2));
+		}
+	} else {
+		ROLLED
+		for (uint32_t k = 0; k < 4; k++) {
+			const lane_place place = row_lane<false>(&out->row, k);
+			out_put<false>(out, k, &place, ld64(from, row_place(k) >> 2));
+		}
 	}
 	out_row(out);
 	warp_barrier();

@@ -167,13 +167,6 @@ WARP_FN u32v ring_selectors(void)
 	return selectors;
 }
 
-/* The sum of four bytes. */
-WARP_FN uint32_t bytes_sum(uint32_t v)
-{
-	v = (v & 0xff00ff) + (v >> 8 & 0xff00ff);
-	return (v + (v >> 16)) & 0xffff;
-}
-
 /* Values of four codes: those that byte i of values has for code i; FIRST: of layer 1, u - 2 is the
  * code. */
 template <bool FIRST> WARP_FN u32v code_values(u32v codes, uint32_t values)
@@ -186,8 +179,8 @@ template <bool FIRST> WARP_FN u32v code_values(u32v codes, uint32_t values)
 }
 
 /* A row of codes whose values 3 are taken from a ring, from its value *used on: `put` gets the four
- * values of each lane of each quarter. */
-template <bool FIRST, typename F>
+ * values of each lane of each quarter. USUAL: for speed, not for size. */
+template <bool FIRST, bool USUAL, typename F>
 WARP_FN void row_values(u32v word, uint32_t values, span<const uint32_t> ring, uint32_t *used,
                         u32v selectors, F put)
 {
@@ -196,17 +189,12 @@ WARP_FN void row_values(u32v word, uint32_t values, span<const uint32_t> ring, u
 	const u32v even = (next & 0x11111111) * 0x01010101 >> 24;
 	const u32v odd = (next >> 2 & 0x11111111) * 0x01010101 >> 24, both = even | odd << 8;
 	const u32v own = (both & 0x0f0f) | (both & 0xf0f0) << 12;
-	u32v sum = own;
-	UNROLL
-	for (uint32_t d = 1; d < 16; d *= 2)
-		sum += select((lanes() & 15) >= d, shuffle(sum, lanes() - d), splat(0));
-	const u32v half = shuffle(sum, lanes() | 15);
-	const uint32_t one = bytes_sum(lane_value(sum, 15)), two = bytes_sum(lane_value(sum, 31));
+	const u32v sum = half_sums(own), half = half_last(sum), all = bytes_sum(sum);
+	const uint32_t one = lane_value(all, 15), two = lane_value(all, 31);
 	/* codes are in the order of quarters in each half */
 	const u32v before = sum - own + (half << 8) + (half << 16) + (half << 24);
 	const u32v from = select(lanes() < 16, splat(0), splat(one)) + *used;
-	UNROLL
-	for (uint32_t k = 0; k < 4; k++) {
+	auto quarter = [&](uint32_t k) {
 		const u32v at = (before >> 8 * k & 255) + from;
 		const u32v word_at = at & (RING_BYTES - 4);
 		const u32v taken = funnel(ld_byte_at(ring, word_at), ld_byte_at(ring, word_at + 4),
@@ -214,6 +202,15 @@ WARP_FN void row_values(u32v word, uint32_t values, span<const uint32_t> ring, u
 		const u32v which = (next >> 2 * k & 0x01010101) * 0x01020408 >> 24;
 		put(k, bytes_of(taken, code_values<FIRST>(word >> 2 * k & 0x03030303, values),
 		                shuffle(selectors, which)));
+	};
+	if constexpr (USUAL) {
+		UNROLL
+		for (uint32_t k = 0; k < 4; k++)
+			quarter(k);
+	} else {
+		ROLLED
+		for (uint32_t k = 0; k < 4; k++)
+			quarter(k);
 	}
 	*used += one + two;
 }
@@ -244,7 +241,7 @@ WARP_FN void ring_row(const payload_memory *m, uint32_t warp, uint32_t list, uin
 		const uint32_t values = list == 1   ? 0x0004ff03
 		                        : list == 2 ? 0x00070605
 		                                    : 0x000908fe;
-		row_values<false>(row_codes(m, n, at, first), values,
+		row_values<false, false>(row_codes(m, n, at, first), values,
 		                  ring_of<const uint32_t>(warp, list + 1), &used, ring_selectors(),
 		                  put);
 		list_set(warp, LIST_USED + list + 1, used);
@@ -271,7 +268,7 @@ WARP_FN void ring_row(const payload_memory *m, uint32_t warp, uint32_t list, uin
 /* Fills the ring of list 1, of which `used` were taken: 512 values are there then that were not, or
  * all that are left. Deeper ones are filled before those that take from them. Returns how many were
  * put there. */
-WARP_CALL uint32_t rings_fill(uint32_t warp, uint32_t used, uint32_t limit)
+WARP_FN uint32_t rings_fill(uint32_t warp, uint32_t used, uint32_t limit)
 {
 	const payload_memory m = payload_memory_of();
 	warp_barrier();
@@ -307,13 +304,19 @@ WARP_FN layer_in layer_open(uint32_t warp, uint32_t at, uint32_t n, uint32_t cou
 		         ring_selectors() };
 }
 
-/* A row of layer 1, as row_values. */
-template <typename F> WARP_FN void layer_row(layer_in *in, uint32_t first, F put)
+/* The codes of a row of layer 1, when the values that they take are in the ring. */
+WARP_FN u32v layer_codes(layer_in *in, uint32_t first)
 {
 	if (in->made < in->next && in->made - in->used < ROW)
 		in->made = uniform(rings_fill(in->warp, in->used, in->limit));
-	row_values<true>(row_codes(&in->m, in->n, in->at, first), 0,
-	                 ring_of<const uint32_t>(in->warp, 1), &in->used, in->selectors, put);
+	return row_codes(&in->m, in->n, in->at, first);
+}
+
+/* A row of layer 1, as row_values. */
+template <bool USUAL, typename F> WARP_FN void layer_row(layer_in *in, u32v codes, F put)
+{
+	row_values<true, USUAL>(codes, 0, ring_of<const uint32_t>(in->warp, 1), &in->used,
+	                        in->selectors, put);
 }
 
 /* Whether lists whose layer 1 was read to its end are good. */
@@ -358,7 +361,7 @@ WARP_CALL bool layers_tops(uint32_t e)
 	} else {
 		layer_in in = layer_open(0, o->tops, n, o->tops_counts, 1u << e);
 		for (uint32_t i = 0; i < n; i += ROW)
-			layer_row(&in, i, [&](uint32_t k, u32v values) {
+			layer_row<false>(&in, layer_codes(&in, i), [&](uint32_t k, u32v values) {
 				const u32v at = row_place(k) + i;
 				st_if(words, at >> 2, bytes_less(splat(base), values) << (8 - e) & high,
 				      at < n);
@@ -417,36 +420,34 @@ struct four_rests {
 	u32v low, high;
 };
 
-/* The rest of a lane's elements in quarter k of a row, of which the stream has all. */
+/* The rest of a lane's elements in quarter k of a row, of which the stream has all, and of whose
+ * planes none is absent. */
 template <int D>
 WARP_FN four_rests rest_of(const rest_planes<D> *r, const payload_memory *m, uint32_t first,
                            uint32_t k)
 {
 	const u32v half = lanes() >> 4, w = lanes() & 15;
 	four_rests x = { splat(0), splat(0) };
-	if (r->absent & 1) {
-	} else if (D == 4) {
-		x.low = ldg(m->words, (half * 32 + w) + ((r->at[0] + first / 2) / 4 + k % 2 * 16));
-		x.low = x.low >> 4 * (k / 2) & 0x0f0f0f0f;
-	} else {
-		x.low = ldg(m->words, (half * 64 + w) + ((r->at[0] + first) / 4 + k * 16));
-	}
+	if (D == 4)
+		x.low = ldg(skip(m->words, r->at[0] / 4 + k % 2 * 16),
+		            (half * 32 + w) + first / 8) >>
+		                4 * (k / 2) &
+		        0x0f0f0f0f;
+	else
+		x.low = ldg(skip(m->words, r->at[0] / 4 + k * 16), (half * 64 + w) + first / 4);
 	if constexpr (D == 2) {
-		if (!(r->absent & 2))
-			x.high = ldg(m->words, lanes() + (r->at[1] + first / 4) / 4) >> 2 * k &
-			         0x03030303;
-		if (!(r->absent & 4)) {
-			const u32v one = ldg(m->words,
-			                     (half * 8 + (w & 7)) + (r->at[2] + first / 8) / 4);
-			x.high |= (one >> (w >> 3) >> 2 * k & 0x01010101) << 2;
-		}
+		const u32v two = ldg(skip(m->words, r->at[1] / 4), lanes() + first / 16);
+		const u32v one = ldg(skip(m->words, r->at[2] / 4),
+		                     (half * 8 + (w & 7)) + first / 32);
+		x.high = (two >> 2 * k & 0x03030303) |
+		         (one >> (w >> 3) >> 2 * k & 0x01010101) << 2;
 	}
 	return x;
 }
 
 /* The same of any row. */
 template <int D>
-WARP_CALL four_rests last_rest_of(const rest_planes<D> *r, uint32_t first, uint32_t k)
+WARP_FN four_rests last_rest_of(const rest_planes<D> *r, uint32_t first, uint32_t k)
 {
 	const payload_memory m = payload_memory_of();
 	const u32v i = row_place(k) + first;
@@ -481,30 +482,31 @@ template <int D> WARP_CALL bool layers_decode(uint32_t number)
 	constexpr int size = format<D>::size;
 	const kvi_gpu_opened *o = &block_of()->opened;
 	const uint32_t n = uniform(stream_elements(o, number)), columns = uniform(o->columns);
-	const bool direct = uniform(block_of()->direct);
 	span<const uint32_t> tops = block_part<const uint32_t>(KVI_GPU_RING_WORDS, columns / 4 + 2);
 	stream_out<size> out = out_open<size>(number, n);
 	uint32_t at = o->stream[number].planes;
 	const rest_planes<D> rest = rest_open<D>(&at, n, o->absent);
 	layer_in in = layer_open(number, at, n, o->stream[number].counts, 1u << format<D>::e);
 	for (uint32_t i = 0; i < n; i += ROW) {
-		const bool usual = direct && i + ROW < n;
-		layer_row(&in, i, [&](uint32_t k, u32v values) {
-			const lane_place place = row_lane(&out.row, k);
-			const u32v c = place.channel & ~3u;
-			if (usual) {
+		const u32v codes = layer_codes(&in, i);
+		if (!rest.absent && out_usual(&out))
+			layer_row<true>(&in, codes, [&](uint32_t k, u32v values) {
+				const lane_place place = row_lane<true>(&out.row, k);
 				const four_rests r = rest_of<D>(&rest, &in.m, i, k);
-				out_put<true>(&out, k, &place,
-				              elements_of<D>(ld_byte_at(tops, c), values, &r));
-			} else {
+				const u32v top = ld_byte_at(tops, place.channel);
+				out_put<true>(&out, k, &place, elements_of<D>(top, values, &r));
+			});
+		else
+			layer_row<false>(&in, codes, [&](uint32_t k, u32v values) {
+				const lane_place place = row_lane<false>(&out.row, k);
+				const four_rests r = last_rest_of<D>(&rest, i, k);
 				/* channels may be no multiple of 4 */
+				const u32v c = place.channel & ~3u;
 				const u32v top = funnel(ld_byte_at(tops, c),
 				                        ld_byte_at(tops, c + 4),
 				                        place.channel << 3);
-				const four_rests r = last_rest_of<D>(&rest, i, k);
 				out_put<false>(&out, k, &place, elements_of<D>(top, values, &r));
-			}
-		});
+			});
 		out_row(&out);
 	}
 	return layer_ended(number, in.used) && rest_ended<D>(&rest, &in.m) &&

@@ -37,10 +37,10 @@ struct lane_place {
 	u32v token, channel;
 };
 
-WARP_FN lane_place row_lane(const row_position *r, uint32_t k)
+template <bool USUAL> WARP_FN lane_place row_lane(const row_position *r, uint32_t k)
 {
 	const u32v x = row_place(k) + r->channel;
-	if (r->channels == 1) /* its inverse is 2^32 */
+	if (!USUAL && r->channels == 1) /* its inverse is 2^32 */
 		return lane_place{ x, splat(0) };
 	const u32v token = product_high32(x, splat(r->inverse));
 	return lane_place{ token, x - token * r->channels };
@@ -59,7 +59,7 @@ WARP_FN void row_next(row_position *r)
 
 /* XXH3 of a stream's bytes, a row at a time, of more than 240 and a multiple of 64. */
 template <int SIZE> struct row_check {
-	u64v acc, key[SIZE == 2 ? 4 : 2];
+	u64v acc;
 	u64v products, values; /* of the row */
 	u32v held;             /* one byte an element: the quarter that has no partner yet */
 	uint32_t stripe, last; /* of the row; the last one of the stream */
@@ -83,14 +83,6 @@ WARP_FN span<const uint64_t> secret_words(void)
 	return span_at<const uint64_t>((uint64_t)(uintptr_t)hash_secret, 24);
 }
 
-template <int SIZE> WARP_FN void row_keys(row_check<SIZE> *h, uint32_t from)
-{
-	UNROLL
-	for (uint32_t k = 0; k < (SIZE == 2 ? 4 : 2); k++)
-		h->key[k] = ld64(secret_words(), row_stripe<SIZE>(k) + row_accumulator<SIZE>() +
-		                                         from);
-}
-
 template <int SIZE> WARP_FN row_check<SIZE> check_open(uint32_t elements)
 {
 	row_check<SIZE> h;
@@ -99,7 +91,6 @@ template <int SIZE> WARP_FN row_check<SIZE> check_open(uint32_t elements)
 	h.held = splat(0);
 	h.stripe = 0;
 	h.last = elements * SIZE / HASH_STRIPE - 1;
-	row_keys(&h, 0);
 	return h;
 }
 
@@ -107,7 +98,8 @@ template <int SIZE> WARP_FN row_check<SIZE> check_open(uint32_t elements)
 template <int SIZE, bool LAST>
 WARP_FN void check_number(row_check<SIZE> *h, uint32_t k, u64v v)
 {
-	u64v key = h->key[k];
+	u64v key = ld64(secret_words(), row_stripe<SIZE>(0) + row_accumulator<SIZE>() +
+	                                        (k * 2 + (SIZE == 2 ? 0 : h->stripe % 16)));
 	if (LAST) {
 		const u32v at = row_stripe<SIZE>(k) + h->stripe;
 		const u32v i = row_accumulator<SIZE>() + 15;
@@ -147,9 +139,9 @@ template <bool LAST> WARP_FN void check_add(row_check<1> *h, uint32_t k, u64v v)
 /* Ends a row; blocks that have another one behind them are scrambled. */
 template <int SIZE> WARP_FN void check_row(row_check<SIZE> *h, bool last)
 {
-	u64v sum = h->products + shuffle64(h->values, lanes() ^ (SIZE == 2 ? 1 : 2));
-	sum += shuffle64(sum, lanes() ^ (SIZE == 2 ? 8 : 1));
-	h->acc += sum + shuffle64(sum, lanes() ^ 16);
+	u64v sum = h->products + shuffle64_xor(h->values, SIZE == 2 ? 1 : 2);
+	sum += shuffle64_xor(sum, SIZE == 2 ? 8 : 1);
+	h->acc += sum + shuffle64_xor(sum, 16);
 	h->products = h->values = splat64(0);
 	h->stripe += SIZE * ROW / HASH_STRIPE;
 	if (last)
@@ -158,8 +150,6 @@ template <int SIZE> WARP_FN void check_row(row_check<SIZE> *h, bool last)
 		const u64v scramble = ld64(secret_words(), row_accumulator<SIZE>() + 16);
 		h->acc = (h->acc ^ h->acc >> (uint64_t)47 ^ scramble) * PRIME32_1;
 	}
-	if (SIZE == 1)
-		row_keys(h, h->stripe % 16);
 }
 
 template <int SIZE> WARP_FN uint64_t check_end(const row_check<SIZE> *h)
@@ -170,50 +160,55 @@ template <int SIZE> WARP_FN uint64_t check_end(const row_check<SIZE> *h)
 
 /* ----- views ------------------------------------------------ */
 
-/* What a view does with the channels of a token. */
+/* How 4 elements lie in a view. */
 struct view_shape {
-	span<uint8_t> memory;      /* of the view */
-	uint32_t head_channels, inverse;
-	uint64_t head_stride, elem_stride;
-	uint32_t more; /* bytes between heads; of views with `wide` */
-	bool wide;     /* 4 elements are together, at multiples of what they take */
+	uint32_t inverse; /* 2^32 / channels of a head, rounded up, for numbers below 2^16 */
+	uint32_t more;    /* bytes between heads; of views with `wide` */
+	bool wide;        /* together, at multiples of what they take */
 };
 
 template <int SIZE> WARP_FN view_shape view_shape_of(const kvi_gpu_chunk *c)
 {
 	const kvi_gpu_view *v = &c->view;
 	const uint32_t hc = c->head_channels;
-	view_shape s = { span_at<uint8_t>(v->base, v->bytes),
-		         hc,
-		         0xffffffff / hc + 1,
-		         v->head_stride,
-		         v->elem_stride,
-		         (uint32_t)v->head_stride - hc * SIZE,
-		         false };
+	view_shape s = { 0xffffffff / hc + 1, (uint32_t)v->head_stride - hc * SIZE, false };
 	s.wide = v->elem_stride == SIZE && hc % 4 == 0 && v->head_stride < 1u << 18 &&
 	         (v->base | v->page_stride | v->token_stride | v->head_stride) % (4 * SIZE) == 0;
 	return s;
 }
 
-/* Writes 4 elements of each lane from a channel on to the token at an address; 0: to none. */
+WARP_FN span<uint8_t> view_memory(void)
+{
+	return span_at<uint8_t>(block_of()->job.view.base, block_of()->job.view.bytes);
+}
+
+/* Writes 4 elements of each lane from a channel on to the token at an address; 0: to none. The view
+ * is wide. */
+template <int SIZE>
+WARP_FN void view_put_wide(const view_shape *s, u64v token, u32v channel, u64v v, boolv on)
+{
+	u32v at = channel * SIZE;
+	if (s->more)
+		at += product_high32(channel, splat(s->inverse)) * s->more;
+	st_group<SIZE>(view_memory(), token + wide(at), v, on & nonzero64(token));
+}
+
+/* The same of any view. */
 template <int SIZE>
 WARP_FN void view_put(const view_shape *s, u64v token, u32v channel, u64v v, boolv on)
 {
-	on = on & nonzero64(token);
-	if (s->wide) {
-		u32v at = channel * SIZE;
-		if (s->more)
-			at += product_high32(channel, splat(s->inverse)) * s->more;
-		st_group<SIZE>(s->memory, token + wide(at), v, on);
-		return;
-	}
+	const kvi_gpu_chunk *c = &block_of()->job;
+	if (s->wide)
+		return view_put_wide<SIZE>(s, token, channel, v, on);
+	ROLLED
 	for (uint32_t q = 0; q < 4; q++) {
 		const u32v x = channel + q;
-		const u32v head = s->head_channels == 1 ? x
-		                                        : product_high32(x, splat(s->inverse));
-		const u64v at = token + wide(head) * s->head_stride +
-		                wide(x - head * s->head_channels) * s->elem_stride;
-		st_element<SIZE>(s->memory, at, v >> (uint64_t)(8 * SIZE * q), on);
+		const u32v head =
+			c->head_channels == 1 ? x : product_high32(x, splat(s->inverse));
+		const u64v at = token + wide(head) * c->view.head_stride +
+		                wide(x - head * c->head_channels) * c->view.elem_stride;
+		st_element<SIZE>(view_memory(), at, v, on & nonzero64(token));
+		v >>= (uint64_t)(8 * SIZE);
 	}
 }
 
@@ -243,8 +238,13 @@ template <int SIZE> WARP_FN stream_out<SIZE> out_open(uint32_t number, uint32_t 
 		                 uniform(block_of()->direct) != 0 };
 }
 
-/* Puts the 4 elements of each lane of quarter k; USUAL: of a row to the view that has others behind
- * it. */
+/* Whether the row is a usual one: to a wide view, and others are behind it. */
+template <int SIZE> WARP_FN bool out_usual(const stream_out<SIZE> *out)
+{
+	return out->direct && out->view.wide && out->left > ROW;
+}
+
+/* Puts the 4 elements of each lane of quarter k. */
 template <bool USUAL, int SIZE>
 WARP_FN void out_put(stream_out<SIZE> *out, uint32_t k, const lane_place *place, u64v v)
 {
@@ -259,7 +259,11 @@ WARP_FN void out_put(stream_out<SIZE> *out, uint32_t k, const lane_place *place,
 	span<const uint64_t> tokens =
 		span_at<const uint64_t>((uint64_t)(uintptr_t)block_of()->token, KVI_GPU_TOKENS);
 	check_add<!USUAL>(&out->check, k, v);
-	view_put<SIZE>(&out->view, ld64(tokens, token + out->row.token), place->channel, v, on);
+	const u64v to = ld64(tokens, token + out->row.token);
+	if (USUAL)
+		view_put_wide<SIZE>(&out->view, to, place->channel, v, on);
+	else
+		view_put<SIZE>(&out->view, to, place->channel, v, on);
 }
 
 template <int SIZE> WARP_FN void out_row(stream_out<SIZE> *out)

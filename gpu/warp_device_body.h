@@ -281,6 +281,33 @@ WARP_FN boolv nonzero64(u64v v)
 {
 	return v != 0;
 }
+/* v of lane i ^ n. */
+WARP_FN u64v shuffle64_xor(u64v v, uint32_t n)
+{
+	return __shfl_xor_sync(~0u, v, (int)n);
+}
+/* Of each lane the sum of v up to it, in both halves of a warp. */
+WARP_FN u32v half_sums(u32v v)
+{
+	UNROLL
+	for (int d = 1; d < 16; d *= 2)
+		asm volatile("{ .reg .pred p; .reg .u32 x;"
+		             " shfl.sync.up.b32 x|p, %0, %1, 0x1000, 0xffffffff;"
+		             " @p add.u32 %0, %0, x; }"
+		             : "+r"(v)
+		             : "r"(d));
+	return v;
+}
+/* v of the last lane of a half. */
+WARP_FN u32v half_last(u32v v)
+{
+	return __shfl_sync(~0u, v, 15, 16);
+}
+/* The sum of four bytes. */
+WARP_FN u32v bytes_sum(u32v v)
+{
+	return __dp4a(v, 0x01010101u, 0u);
+}
 /* Of each byte x - y. */
 WARP_FN u32v bytes_less(u32v x, u32v y)
 {
@@ -307,12 +334,15 @@ template <int SIZE> WARP_FN void st_element(span<uint8_t>, u64v at, u64v v, bool
 }
 template <int SIZE> WARP_FN void st_group(span<uint8_t>, u64v at, u64v v, boolv ok)
 {
-	if (!ok)
-		return;
 	if (SIZE == 2)
-		__stcs((unsigned long long *)at, v);
+		asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0;"
+		             " @p st.global.cs.u64 [%0], %1; }" ::"l"(at), "l"(v), "r"((uint32_t)ok)
+		             : "memory");
 	else
-		__stcs((uint32_t *)at, (uint32_t)v);
+		asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0;"
+		             " @p st.global.cs.u32 [%0], %1; }" ::"l"(at), "r"((uint32_t)v),
+		             "r"((uint32_t)ok)
+		             : "memory");
 }
 WARP_FN void st64_if(span<uint64_t> s, u32v i, u64v v, boolv ok)
 {

@@ -408,6 +408,25 @@ WARP_OP boolv nonzero64(u64v v)
 		r[l] = v[l] ? -1 : 0;
 	return r;
 }
+WARP_OP u64v shuffle64_xor(u64v v, uint32_t n)
+{
+	return shuffle64(v, lanes() ^ n);
+}
+WARP_OP u32v half_sums(u32v v)
+{
+	for (int l = 0; l < 32; l++)
+		v[l] += l & 15 ? v[l - 1] : 0;
+	return v;
+}
+WARP_OP u32v half_last(u32v v)
+{
+	return shuffle(v, lanes() | 15);
+}
+WARP_OP u32v bytes_sum(u32v v)
+{
+	v = (v & 0xff00ff) + (v >> 8 & 0xff00ff);
+	return (v + (v >> 16)) & 0xffff;
+}
 WARP_OP u32v bytes_less(u32v x, u32v y)
 {
 	return ((x | 0x80808080) - (y & 0x7f7f7f7f)) ^ ((x ^ ~y) & 0x80808080);
