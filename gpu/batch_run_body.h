@@ -115,7 +115,7 @@ template <int D> WARP_CALL void grid_begin(const kvi_gpu_tables *tables, uint32_
 	for (uint32_t i = w; i < n; i += BLOCK_WARPS)
 		run_contexts<D>(&b->job, tables, i);
 }
-template <int D> WARP_CALL bool grid_stream(uint32_t number)
+template <int D> WARP_FN bool grid_stream(uint32_t number)
 {
 	const grid_shared t = grid_tables_of();
 	return grid_decode<D>(&block_of()->job, &block_of()->opened, number, &t);

@@ -356,7 +356,7 @@ WARP_FN void cells_row(stream_out<2> *out, uint32_t number)
 }
 
 /* The elements of a stream, by a warp. Whether the stream was good. */
-template <int D, bool ROTATES> WARP_CALL bool cells_decode(uint32_t number)
+template <int D, bool ROTATES> WARP_FN bool cells_decode(uint32_t number)
 {
 	const kvi_gpu_opened *o = &block_of()->opened;
 	const kvi_gpu_stream *stream = &o->stream[number];

@@ -477,7 +477,7 @@ template <int D> WARP_FN u64v elements_of(u32v top, u32v values, const four_rest
 }
 
 /* The elements of a stream, by a warp. Whether the stream was good. */
-template <int D> WARP_CALL bool layers_decode(uint32_t number)
+template <int D> WARP_FN bool layers_decode(uint32_t number)
 {
 	constexpr int size = format<D>::size;
 	const kvi_gpu_opened *o = &block_of()->opened;
