@@ -133,8 +133,10 @@ static void place_in_slot(struct kvarc_device_plan *plan, struct kvi_planned_chu
 	const struct kvi_gpu_work work = kvi_gpu_work_of(shape, job->codec);
 	const uint32_t shared = kvi_gpu_shared_bytes(job);
 	kvi_gpu_chunk_place(job, &work, 0);
-	if (plan->slot_bytes < work.bytes)
-		plan->slot_bytes = work.bytes;
+	/* without any there is a small one, so that there is an address */
+	const uint64_t bytes = kvi_gpu_work_need(job) ? work.bytes : KVI_PLACE_ALIGN;
+	if (plan->slot_bytes < bytes)
+		plan->slot_bytes = bytes;
 	if (plan->shared_bytes < shared)
 		plan->shared_bytes = shared;
 }
@@ -188,12 +190,24 @@ static void lay_out_staging(struct kvarc_device_plan *plan)
 	plan->locks_at = at + plan->chunks.n * sizeof(struct kvi_gpu_chunk);
 }
 
+/* Slots of work memory: one a multiprocessor where each chunk takes one, few where that is rare. */
+static uint32_t slots_of(const struct kvarc_device_plan *plan)
+{
+	const struct kvi_planned_chunk *c = plan->chunks.p;
+	const size_t most = plan->d->info.multiprocessors, few = most / 8;
+	size_t n[3] = { 0 };
+	for (size_t i = 0; i < plan->chunks.n; i++)
+		n[kvi_gpu_work_need(&c[i].job)]++;
+	const size_t rare = n[KVI_GPU_RARELY] < few ? n[KVI_GPU_RARELY] : few;
+	const size_t slots = n[KVI_GPU_ALWAYS] + rare;
+	return (uint32_t)(slots > most ? most : slots ? slots : 1);
+}
+
 static void lay_out(struct kvarc_device_plan *plan)
 {
 	const struct kvi_planned_chunk *c = plan->chunks.p;
-	const uint32_t most = plan->d->info.multiprocessors;
 	lay_out_staging(plan);
-	plan->slots = plan->chunks.n < most ? (uint32_t)plan->chunks.n : most;
+	plan->slots = plan->chunks.n ? slots_of(plan) : 0;
 	plan->info.work_bytes = plan->slots * plan->slot_bytes;
 	plan->info.staging_bytes = plan->locks_at + plan->slots * sizeof(uint32_t);
 	plan->info.status_bytes = plan->chunks.n * sizeof(uint32_t);
