@@ -136,8 +136,8 @@ WARP_FN uint32_t streams_answer(const kvi_gpu_opened *o)
 	return KVI_GPU_OK;
 }
 
-/* Where the tokens of a chunk are in its view, unless a page is not there. Whether the chunk is open
- * still. */
+/* Where the tokens of a chunk are in its view. Whether the chunk is open still: all pages are
+ * there. */
 WARP_FN uint32_t view_tokens(const kvi_gpu_chunk *c, span<uint64_t> to)
 {
 	const kvi_gpu_view *v = &c->view;

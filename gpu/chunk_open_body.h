@@ -217,8 +217,7 @@ template <int D> WARP_FN void skip_stream(payload_in *in, kvi_gpu_opened *o, uin
 }
 
 /* The streams of codec 4, and their tops (spec layers 4). */
-template <int D>
-WARP_FN void read_layers(payload_in *in, kvi_gpu_opened *o)
+template <int D> WARP_FN void read_layers(payload_in *in, kvi_gpu_opened *o)
 {
 	read_checks(in, o);
 	const uint32_t head = payload_word(in), flags = head >> 8 & 255;

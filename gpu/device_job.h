@@ -132,7 +132,7 @@ struct kvi_gpu_block {
 	uint64_t token[KVI_GPU_TOKENS]; /* address of each token in the view; 0: not written */
 	uint32_t slot;                  /* that the block has; KVI_GPU_NO_SLOT: none */
 	uint32_t direct;                /* elements go from registers to the view */
-	uint32_t tables; /* codec whose tables are in shared memory; 0: none */
+	uint32_t tables;                /* codec whose tables are in shared memory; 0: none */
 };
 enum { KVI_GPU_NO_SLOT = 0xffff };
 /* Words of shared memory behind it. Codec 4: the rings of layers, then a byte a channel; codec 5:

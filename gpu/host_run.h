@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/* Decodes a batch as a GPU does, with so many blocks, which share so many bytes each. Each access is
+/* Decodes a batch as a GPU does, with so many blocks of so much shared memory each. Each access is
  * checked; a wrong one prints a line and aborts. */
 void kvi_gpu_host_decode(const struct kvi_gpu_batch *batch, uint32_t blocks, uint32_t shared_bytes);
 /* Encodes n chunks as kernels do; answers: n. */

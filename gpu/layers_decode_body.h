@@ -242,8 +242,8 @@ WARP_FN void ring_row(const payload_memory *m, uint32_t warp, uint32_t list, uin
 		                        : list == 2 ? 0x00070605
 		                                    : 0x000908fe;
 		row_values<false, false>(row_codes(m, n, at, first), values,
-		                  ring_of<const uint32_t>(warp, list + 1), &used, ring_selectors(),
-		                  put);
+		                         ring_of<const uint32_t>(warp, list + 1), &used,
+		                         ring_selectors(), put);
 		list_set(warp, LIST_USED + list + 1, used);
 	} else {
 		ROLLED
@@ -363,8 +363,8 @@ WARP_CALL bool layers_tops(uint32_t e)
 		for (uint32_t i = 0; i < n; i += ROW)
 			layer_row<false>(&in, layer_codes(&in, i), [&](uint32_t k, u32v values) {
 				const u32v at = row_place(k) + i;
-				st_if(words, at >> 2, bytes_less(splat(base), values) << (8 - e) & high,
-				      at < n);
+				st_if(words, at >> 2,
+				      bytes_less(splat(base), values) << (8 - e) & high, at < n);
 			});
 		good = layer_ended(0, in.used);
 	}
@@ -439,8 +439,7 @@ WARP_FN four_rests rest_of(const rest_planes<D> *r, const payload_memory *m, uin
 		const u32v two = ldg(skip(m->words, r->at[1] / 4), lanes() + first / 16);
 		const u32v one = ldg(skip(m->words, r->at[2] / 4),
 		                     (half * 8 + (w & 7)) + first / 32);
-		x.high = (two >> 2 * k & 0x03030303) |
-		         (one >> (w >> 3) >> 2 * k & 0x01010101) << 2;
+		x.high = (two >> 2 * k & 0x03030303) | (one >> (w >> 3) >> 2 * k & 0x01010101) << 2;
 	}
 	return x;
 }
@@ -452,7 +451,7 @@ WARP_FN four_rests last_rest_of(const rest_planes<D> *r, uint32_t first, uint32_
 	const payload_memory m = payload_memory_of();
 	const u32v i = row_place(k) + first;
 	const code_plane low = rest_plane<D>(r, &m, 0);
-	four_rests x = { codes_at<D == 4 ? 4 : 8>(&low, i), splat(0) };
+	four_rests x = { codes_at < D == 4 ? 4 : 8 > (&low, i), splat(0) };
 	if constexpr (D == 2) {
 		const code_plane two = rest_plane<D>(r, &m, 1), one = rest_plane<D>(r, &m, 2);
 		x.high = codes_at<2>(&two, i) | codes_at<1>(&one, i) << 2;
@@ -472,8 +471,7 @@ template <int D> WARP_FN u64v elements_of(u32v top, u32v values, const four_rest
 	const u32v y = D == 2 ? high | r->high : high;
 	const u32v upper = (y >> 1 & 0x7f7f7f7f) | (r->low << 7 & 0x80808080);
 	const u32v lower = (r->low >> 1 & 0x7f7f7f7f) | (y << 7 & 0x80808080);
-	return joined(bytes_of(lower, upper, splat(0x5140)),
-	              bytes_of(lower, upper, splat(0x7362)));
+	return joined(bytes_of(lower, upper, splat(0x5140)), bytes_of(lower, upper, splat(0x7362)));
 }
 
 /* The elements of a stream, by a warp. Whether the stream was good. */

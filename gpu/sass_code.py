@@ -39,7 +39,8 @@ class Code:
         return at.get(int(m[1], 16)) if m and opcode(text) in BRANCHES else None
 
     def marks(self, first, last, mark):
-        return sum(opcode(t).startswith(mark) for t in self.text[first:last + 1])
+        """How often an opcode is there; mark: a pattern."""
+        return sum(bool(re.fullmatch(mark, opcode(t))) for t in self.text[first:last + 1])
 
     def loops(self, mark, times):
         """(first, last) of loops, in which an opcode is so often, and which have no such loop in
@@ -58,7 +59,7 @@ class Code:
         far = last - first + 2
         best = {last + 1: [(0, ())] + [(far, ())] * times}
         for i in range(last, first - 1, -1):
-            more = opcode(self.text[i]).startswith(mark)
+            more = bool(re.fullmatch(mark, opcode(self.text[i])))
             target = self.target[i]
             ways = [i + 1] if self.text[i].startswith("@") or target is None else []
             if target is not None and i < target <= last:

@@ -24,7 +24,7 @@ WARP_FN u32v row_place(uint32_t k)
 /* The beginning of a row: its token and its channel; and what it takes to go on. */
 struct row_position {
 	uint32_t token, channel;
-	uint32_t channels, inverse; /* inverse: 2^32 / channels, rounded up, for numbers below 2^16 */
+	uint32_t channels, inverse; /* inverse: 2^32 / channels, rounded up */
 };
 
 WARP_FN row_position row_begin(uint32_t token, uint32_t channels)
@@ -49,8 +49,7 @@ template <bool USUAL> WARP_FN lane_place row_lane(const row_position *r, uint32_
 WARP_FN void row_next(row_position *r)
 {
 	const uint32_t x = r->channel + ROW;
-	const uint32_t over =
-		r->channels == 1 ? x : (uint32_t)((uint64_t)x * r->inverse >> 32);
+	const uint32_t over = r->channels == 1 ? x : (uint32_t)((uint64_t)x * r->inverse >> 32);
 	r->token += over;
 	r->channel = x - over * r->channels;
 }
@@ -95,8 +94,7 @@ template <int SIZE> WARP_FN row_check<SIZE> check_open(uint32_t elements)
 }
 
 /* Adds a number of each lane, of number k of the row. */
-template <int SIZE, bool LAST>
-WARP_FN void check_number(row_check<SIZE> *h, uint32_t k, u64v v)
+template <int SIZE, bool LAST> WARP_FN void check_number(row_check<SIZE> *h, uint32_t k, u64v v)
 {
 	u64v key = ld64(secret_words(), row_stripe<SIZE>(0) + row_accumulator<SIZE>() +
 	                                        (k * 2 + (SIZE == 2 ? 0 : h->stripe % 16)));
@@ -104,7 +102,7 @@ WARP_FN void check_number(row_check<SIZE> *h, uint32_t k, u64v v)
 		const u32v at = row_stripe<SIZE>(k) + h->stripe;
 		const u32v i = row_accumulator<SIZE>() + 15;
 		const u64v last = ld64(secret_words(), i) >> (uint64_t)8 |
-				  ld64(secret_words(), i + 1) << (uint64_t)56;
+		                  ld64(secret_words(), i + 1) << (uint64_t)56;
 		const boolv on = at <= h->last;
 		key = select64(at == h->last, last, key) ^ v;
 		h->products += select64(on, product(low_half(key), low_half(key >> (uint64_t)32)),
@@ -132,8 +130,9 @@ template <bool LAST> WARP_FN void check_add(row_check<1> *h, uint32_t k, u64v v)
 	/* even lanes take a stripe of the quarter before, odd ones one of this */
 	const u32v mine = select(odd, low_half(v), h->held);
 	const u32v other = shuffle(select(odd, h->held, low_half(v)), lanes() ^ 1);
-	check_number<1, LAST>(h, k / 2, wide(select(odd, other, mine)) |
-	                                        wide(select(odd, mine, other)) << (uint64_t)32);
+	check_number<1, LAST>(h, k / 2,
+	                      wide(select(odd, other, mine)) | wide(select(odd, mine, other))
+	                                                               << (uint64_t)32);
 }
 
 /* Ends a row; blocks that have another one behind them are scrambled. */
@@ -203,8 +202,7 @@ WARP_FN void view_put(const view_shape *s, u64v token, u32v channel, u64v v, boo
 	ROLLED
 	for (uint32_t q = 0; q < 4; q++) {
 		const u32v x = channel + q;
-		const u32v head =
-			c->head_channels == 1 ? x : product_high32(x, splat(s->inverse));
+		const u32v head = c->head_channels == 1 ? x : product_high32(x, splat(s->inverse));
 		const u64v at = token + wide(head) * c->view.head_stride +
 		                wide(x - head * c->head_channels) * c->view.elem_stride;
 		st_element<SIZE>(view_memory(), at, v, on & nonzero64(token));

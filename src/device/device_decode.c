@@ -13,19 +13,22 @@ enum { BLOCKS_EACH = 3 };
 static kvarc_ret decode_chunks(struct kvarc_device_plan *plan, size_t first, size_t end,
                                void *stream)
 {
-	struct kvi_gpu_batch batch = {
-		.chunks = plan->staging + plan->jobs_at + first * sizeof(struct kvi_gpu_chunk),
-		.tables = plan->staging + plan->tables_at,
-		.status = plan->status + first * sizeof(uint32_t),
-		.work = plan->work,
-		.locks = plan->staging + plan->locks_at,
-		.slot_bytes = plan->slot_bytes,
-		.n = (uint32_t)(end - first),
-		.slots = plan->slots
-	};
+	struct kvi_gpu_batch batch = { .chunks = plan->staging + plan->jobs_at +
+		                                 first * sizeof(struct kvi_gpu_chunk),
+		                       .tables = plan->staging + plan->tables_at,
+		                       .status = plan->status + first * sizeof(uint32_t),
+		                       .work = plan->work,
+		                       .locks = plan->staging + plan->locks_at,
+		                       .slot_bytes = plan->slot_bytes,
+		                       .n = (uint32_t)(end - first),
+		                       .slots = plan->slots };
 	const uint32_t most = BLOCKS_EACH * plan->d->info.multiprocessors;
-	const struct kvi_launch k = { "kvi_gpu_decode", batch.n < most ? batch.n : most, 1,
-		                      KVI_BLOCK, plan->shared_bytes, 1 };
+	const struct kvi_launch k = { "kvi_gpu_decode",
+		                      batch.n < most ? batch.n : most,
+		                      1,
+		                      KVI_BLOCK,
+		                      plan->shared_bytes,
+		                      1 };
 	void *arguments[] = { &batch };
 	return kvi_device_launch(plan->d, plan->d->module, &k, arguments, stream);
 }

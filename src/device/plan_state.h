@@ -16,7 +16,7 @@ enum { KVI_PLACE_ALIGN = 256, KVI_PART_ALIGN = 16 };
 /* A chunk of a plan. */
 struct kvi_planned_chunk {
 	struct kvi_gpu_chunk job; /* addresses are offsets in staging, or in a slot */
-	uint64_t file_offset; /* offset of its payload in the file */
+	uint64_t file_offset;     /* offset of its payload in the file */
 	uint32_t file_bytes;
 	uint64_t t0; /* first token in the track */
 	uint32_t tensor, layer;

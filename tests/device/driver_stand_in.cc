@@ -227,6 +227,7 @@ static const kernel *find_kernel(const char *name)
 static int a_context, primary_context, modules;
 static int pushed, retained;
 static uint64_t copied, waits; /* bytes to the device; for streams */
+static uint64_t launches;
 
 extern "C" {
 
@@ -330,6 +331,7 @@ int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned gr
 {
 	if (!pushed || wanted("no-launch"))
 		return LAUNCH_FAILED;
+	launches++;
 	const grid g = { grid_x, grid_y, grid_z, block_x / 32, shared_bytes, arguments };
 	((const kernel *)function)->run(g);
 	return SUCCESS;
@@ -376,7 +378,7 @@ int cuMemFree_v2(uint64_t address)
 }
 
 /* For tests: a context of the caller; how much is still held; bytes that were copied to the device,
- * and waits for streams, since the last call. */
+ * waits for streams, and launches since the last call. */
 void *stand_in_context(void)
 {
 	return &a_context;
@@ -395,6 +397,12 @@ void *stand_in_waits(void)
 {
 	const uint64_t n = waits;
 	waits = 0;
+	return (void *)(uintptr_t)n;
+}
+void *stand_in_launches(void)
+{
+	const uint64_t n = launches;
+	launches = 0;
 	return (void *)(uintptr_t)n;
 }
 }

@@ -3,9 +3,9 @@
  * check_chunks.c - the kernels of gpu/ on the host against the library: same answers, same elements
  *
  * check_chunks [-d N] [-e] FILE...: all chunks of the files, as they are and N times damaged.
- * Elements go to pages in random order; nothing else may change, of damaged chunks either. With -e the files are of the
- * library's writer, and the kernels have to make the same payloads of the elements of codec 5 that
- * are of e4m3.
+ * Elements go to pages in random order; nothing else may change, with damage either. With -e the
+ * files are of the library's writer, and the kernels have to make the same payloads of the elements
+ * of codec 5 that are of e4m3.
  */
 #include <stdarg.h>
 #include <stdio.h>

@@ -315,10 +315,12 @@ static void test_damaged(void **state)
 	make_memory(&mem, p, &m.c, 200, false);
 	assert_int_equal(kvarc_device_stage(p, address(mem.staging), NULL), KVARC_OK);
 	first_chunk(&mem, p, 4)[1024] ^= 4; /* the middle of its payload */
+	(void)stand_in("stand_in_launches");
 	assert_int_equal(
 		kvarc_device_place(p, mem.views, address(mem.work), address(mem.status), NULL),
 		KVARC_OK);
 	assert_int_equal(kvarc_device_decode(p, 0, UINT32_MAX, NULL), KVARC_OK);
+	assert_int_equal((intptr_t)stand_in("stand_in_launches"), 1);
 	assert_int_equal(kvarc_device_plan_answer(p, 0, UINT32_MAX, mem.status), KVARC_DATA);
 	assert_non_null(strstr(error.text, "the tokens from 0 on of tensor 0 are damaged"));
 	assert_int_equal(kvarc_device_plan_answer(p, 1, 1, mem.status), KVARC_OK);
