@@ -36,6 +36,7 @@ enum kvi_gpu_need {
 	KVI_GPU_RARELY, /* with a mask, which its payload alone says, and in short streams */
 	KVI_GPU_ALWAYS
 };
+/* The need of a chunk, by its codec and shape. */
 enum kvi_gpu_need kvi_gpu_work_need(const struct kvi_gpu_chunk *chunk);
 /* Shared memory of a block that decodes a chunk. */
 uint32_t kvi_gpu_shared_bytes(const struct kvi_gpu_chunk *chunk);

@@ -134,6 +134,7 @@ struct kvi_gpu_block {
 	uint32_t direct;                /* elements go from registers to the view */
 	uint32_t tables;                /* codec whose tables are in shared memory; 0: none */
 };
+/* Number of a slot: the block has none. */
 enum { KVI_GPU_NO_SLOT = 0xffff };
 /* Words of shared memory behind it. Codec 4: the rings of layers, then a byte a channel; codec 5:
  * tables; codec 16: tables, memory of warps, then 4 words a channel. */

@@ -9,8 +9,8 @@
 extern "C" {
 #endif
 
-/* Decodes a batch as a GPU does, with so many blocks of so much shared memory each. Each access is
- * checked; a wrong one prints a line and aborts. */
+/* Decodes a batch as a GPU does; shared_bytes: of each block. Each access is checked; a wrong one
+ * prints a line and aborts. */
 void kvi_gpu_host_decode(const struct kvi_gpu_batch *batch, uint32_t blocks, uint32_t shared_bytes);
 /* Encodes n chunks as kernels do; answers: n. */
 void kvi_gpu_host_encode(const struct kvi_gpu_encode *chunks, uint32_t n,

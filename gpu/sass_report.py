@@ -4,7 +4,7 @@
 
 LIST has lines "architecture SASS-file ptxas-log". A hot loop is one that has an opcode as often as
 KERNELS says, and no such loop in it; what is counted is the shortest way through it that has them,
-as what it leaves out is rare (escapes, refills). Fails on local memory or floating-point arithmetic
+as what it skips is rare (escapes, refills). Fails on local memory or floating-point arithmetic
 there, on a count above its limit, and on one that is more than 2 % above that of COMMITTED, which
 --accept writes. With another release of nvcc than that of COMMITTED only limits count."""
 import re

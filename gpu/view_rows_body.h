@@ -32,7 +32,7 @@ WARP_FN row_position row_begin(uint32_t token, uint32_t channels)
 	return row_position{ token, 0, channels, 0xffffffff / channels + 1 };
 }
 
-/* Of a lane's elements in a quarter: the first one's token, from that of the row on, and channel. */
+/* The first element of a lane in a quarter: its token, from that of the row on, and channel. */
 struct lane_place {
 	u32v token, channel;
 };

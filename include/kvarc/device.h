@@ -151,8 +151,8 @@ typedef struct kvarc_device_plan_info {
 	uint32_t chunks;
 	/* of these, chunks that the host decodes in kvarc_device_stage: other codecs than 0, 2, 4,
 	 * 5 and 16 (levels 2 to 8, tiers), f32 and e5m2 of codecs 4 and 5, f32 of codec 16, chunks
-	 * of more than 8192 channels, encrypted, or in a store. Or that it encodes in kvarc_device_append: final
-	 * behind that call, before it those that no kernel will try */
+	 * of more than 8192 channels, encrypted, or in a store. Or that it encodes in
+	 * kvarc_device_append: final behind that call, before it those that no kernel will try */
 	uint32_t host_chunks;
 	uint32_t layer0, n_layers; /* of the tensors that the range has */
 	uint64_t reserved[8];      /* zero */
@@ -238,11 +238,11 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_place(kvarc_device_plan *p,
 
 /*
  * Decodes the chunks of some layers of a plan that was staged and placed; n_layers UINT32_MAX: to
- * the last. One kernel is launched for all of them, in the order of the stream, so that a CUDA graph
- * can record it. Work memory serves one decode at a time. Elements may be written before the check
- * of their chunk is known: rows of a chunk whose status is not 0 must not be used, whatever they
- * have. Nothing is written but the rows of the chunks. Returns OK, GEOMETRY (no such layers), IO,
- * MEM, PROG.
+ * the last. One kernel is launched for all of them, in the order of the stream, so that a CUDA
+ * graph can record it. Work memory serves one decode at a time. Elements may be written before the
+ * check of their chunk is known: rows of a chunk whose status is not 0 must not be used, whatever
+ * they have. Nothing but the rows of the chunks is written. Returns OK, GEOMETRY (no such layers),
+ * IO, MEM, PROG.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_decode(kvarc_device_plan *p, uint32_t layer0,
                                                          uint32_t n_layers, void *stream);
