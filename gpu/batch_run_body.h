@@ -47,7 +47,10 @@ WARP_CALL void begin_chunk(const kvi_gpu_batch *batch, uint32_t block, uint32_t 
 	constexpr uint32_t n = sizeof(kvi_gpu_chunk) / 4;
 	kvi_gpu_block *b = block_of();
 	kvi_gpu_chunk *c = &b->job;
-	span<const uint32_t> from = span_at<const uint32_t>(batch->chunks + (uint64_t)i * 4 * n, n);
+	const kvi_gpu_part *part = batch->part;
+	for (; i >= part->n; part++)
+		i -= (uint32_t)part->n;
+	span<const uint32_t> from = span_at<const uint32_t>(part->chunks + (uint64_t)i * 4 * n, n);
 	span<uint32_t> to = span_at<uint32_t>((uint64_t)(uintptr_t)c, n);
 	for (uint32_t k = 0; k < n; k += 32)
 		st_if(to, lanes() + k, ldg_if(from, lanes() + k, lanes() + k < n), lanes() + k < n);
@@ -60,6 +63,7 @@ WARP_CALL void begin_chunk(const kvi_gpu_batch *batch, uint32_t block, uint32_t 
 	const uint64_t packed = c->packed, decoded = c->decoded, contexts = c->contexts,
 		       columns = c->columns;
 	warp_barrier();
+	b->answer = part->status + 4 * (uint64_t)i;
 	b->slot = slot;
 	b->direct = direct;
 	c->opened = (uint64_t)(uintptr_t)&b->opened;
@@ -74,15 +78,15 @@ WARP_CALL void begin_chunk(const kvi_gpu_batch *batch, uint32_t block, uint32_t 
 	b->opened.status = status == KVI_GPU_OPEN ? view_tokens(c, view_tokens_of()) : status;
 }
 
-/* Writes the answer for chunk i, and gives its slot back; one warp. */
-WARP_FN void end_chunk(const kvi_gpu_batch *batch, uint32_t i)
+/* Writes the answer for the chunk, and gives its slot back; one warp. */
+WARP_FN void end_chunk(const kvi_gpu_batch *batch)
 {
 	const kvi_gpu_block *b = block_of();
 	if (b->slot != KVI_GPU_NO_SLOT) {
 		block_fence();
 		st_one(span_at<uint32_t>(batch->locks, batch->slots), b->slot, 0);
 	}
-	st_one(span_at<uint32_t>(batch->status, batch->n), i, b->opened.status);
+	st_one(span_at<uint32_t>(b->answer, 1), 0, b->opened.status);
 }
 
 /* ----- streams ------------------------------------------------ */
@@ -198,7 +202,7 @@ WARP_FN void answer_chunk(void)
 	});
 }
 
-/* Of elements that are in memory: what the mask removed, their checks, the answer, the view. */
+/* Finishes elements that are in memory: what the mask removed, checks, the answer, the view. */
 template <int SIZE> WARP_FN void finish_elements(void)
 {
 	kvi_gpu_block *b = block_of();
@@ -235,7 +239,7 @@ WARP_FN void decode_chunk(const kvi_gpu_batch *batch, uint32_t block, uint32_t i
 	}
 	each_warp([&](uint32_t w) {
 		if (w == 0)
-			end_chunk(batch, i);
+			end_chunk(batch);
 	});
 }
 

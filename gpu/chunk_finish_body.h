@@ -149,7 +149,8 @@ WARP_FN uint32_t view_tokens(const kvi_gpu_chunk *c, span<uint64_t> to)
 		const u32v page = page_of(v, i + v->first_token, &slot, on);
 		const boolv there = on & !(page >> 31 != 0);
 		wrong |= v->page_table ? mask_of(there & (page >= v->n_pages)) : 0;
-		const u64v at = wide(page) * v->page_stride + wide(slot) * v->token_stride + v->base;
+		const u64v at = wide(page) * v->page_stride + wide(slot) * v->token_stride +
+		                v->base;
 		st64_if(to, i, select64(there, at, splat64(0)), i < (uint32_t)KVI_GPU_TOKENS);
 	}
 	return wrong ? KVI_GPU_PAGE : KVI_GPU_OPEN;

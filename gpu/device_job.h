@@ -113,23 +113,30 @@ struct kvi_gpu_opened {
 	uint16_t token[KVI_GPU_TOKENS]; /* of each remaining row */
 };
 
+/* Chunks of one plan in a batch. */
+struct kvi_gpu_part {
+	uint64_t chunks; /* kvi_gpu_chunk[n] */
+	uint64_t status; /* u32[n]: answers */
+	uint64_t n;
+};
 /* Chunks to be decoded by one launch, whose blocks take them in turn. A block whose chunk needs
  * work memory takes a free slot of it for that time. */
+enum { KVI_GPU_PARTS = 128 }; /* arguments of a kernel have 4096 bytes */
 struct kvi_gpu_batch {
-	uint64_t chunks; /* kvi_gpu_chunk[n] */
 	uint64_t tables; /* kvi_gpu_tables */
-	uint64_t status; /* u32[n]: answers */
 	uint64_t work;   /* aligned: slots of slot_bytes, which is a multiple of 16 */
 	uint64_t locks;  /* u32[slots]: 0 of those that are free, which all are between launches */
 	uint64_t slot_bytes;
-	uint32_t n, slots;
+	uint32_t n, slots; /* n: chunks of all parts */
+	struct kvi_gpu_part part[KVI_GPU_PARTS];
 };
 
-/* What all warps of a block know: the beginning of its shared memory. */
+/* The beginning of a block's shared memory: what all of its warps know. */
 struct kvi_gpu_block {
 	struct kvi_gpu_chunk job; /* the chunk in hand, with addresses */
 	struct kvi_gpu_opened opened;
 	uint64_t token[KVI_GPU_TOKENS]; /* address of each token in the view; 0: not written */
+	uint64_t answer;                /* address of the answer for the chunk */
 	uint32_t slot;                  /* that the block has; KVI_GPU_NO_SLOT: none */
 	uint32_t direct;                /* elements go from registers to the view */
 	uint32_t tables;                /* codec whose tables are in shared memory; 0: none */

@@ -444,7 +444,7 @@ WARP_FN four_rests rest_of(const rest_planes<D> *r, const payload_memory *m, uin
 	return x;
 }
 
-/* The same of any row. */
+/* The rest of a lane's elements in quarter k of any row. */
 template <int D>
 WARP_FN four_rests last_rest_of(const rest_planes<D> *r, uint32_t first, uint32_t k)
 {

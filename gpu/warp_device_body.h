@@ -308,7 +308,7 @@ WARP_FN u32v bytes_sum(u32v v)
 {
 	return __dp4a(v, 0x01010101u, 0u);
 }
-/* Of each byte x - y. */
+/* The differences of bytes, x - y. */
 WARP_FN u32v bytes_less(u32v x, u32v y)
 {
 	return ((x | 0x80808080) - (y & 0x7f7f7f7f)) ^ ((x ^ ~y) & 0x80808080);

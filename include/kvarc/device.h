@@ -248,6 +248,16 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_decode(kvarc_device_plan *p, u
                                                          uint32_t n_layers, void *stream);
 
 /*
+ * As kvarc_device_decode, of n plans of one device in one launch (for each 128 of them): ranges of
+ * any archives, each with its staging memory, its views and its status. They may have been placed
+ * with the same work memory: that of the plan with the largest work_bytes serves all. Returns the
+ * same; GEOMETRY: a plan has no such layers, and nothing was launched.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_decode_plans(kvarc_device_plan *const *plans,
+                                                               size_t n, uint32_t layer0,
+                                                               uint32_t n_layers, void *stream);
+
+/*
  * Reads the status words of a decode of layers; status: on the host, as many as the plan has
  * chunks. Returns OK; DATA (a chunk is damaged, or was not decoded: the first one is in the error);
  * GEOMETRY (its page table has a page that is not there), PROG.

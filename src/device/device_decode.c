@@ -9,49 +9,106 @@
 /* Blocks of a launch on each multiprocessor: as many as registers allow. */
 enum { BLOCKS_EACH = 3 };
 
-/* The chunks number first to end - 1 in one launch. */
-static kvarc_ret decode_chunks(struct kvarc_device_plan *plan, size_t first, size_t end,
-                               void *stream)
+/* A launch in the making. */
+struct decode_launch {
+	struct kvi_gpu_batch batch;
+	uint32_t n_parts, shared_bytes;
+	uint64_t work_bytes; /* of the plan whose work memory it is */
+};
+
+/* Adds the chunks number first to end - 1 of a plan. Of all plans the largest work memory serves. */
+static void add_part(struct decode_launch *launch, const struct kvarc_device_plan *plan,
+                     size_t first, size_t end)
 {
-	struct kvi_gpu_batch batch = { .chunks = plan->staging + plan->jobs_at +
-		                                 first * sizeof(struct kvi_gpu_chunk),
-		                       .tables = plan->staging + plan->tables_at,
-		                       .status = plan->status + first * sizeof(uint32_t),
-		                       .work = plan->work,
-		                       .locks = plan->staging + plan->locks_at,
-		                       .slot_bytes = plan->slot_bytes,
-		                       .n = (uint32_t)(end - first),
-		                       .slots = plan->slots };
-	const uint32_t most = BLOCKS_EACH * plan->d->info.multiprocessors;
-	const struct kvi_launch k = { "kvi_gpu_decode",
-		                      batch.n < most ? batch.n : most,
-		                      1,
-		                      KVI_BLOCK,
-		                      plan->shared_bytes,
-		                      1 };
-	void *arguments[] = { &batch };
-	return kvi_device_launch(plan->d, plan->d->module, &k, arguments, stream);
+	struct kvi_gpu_batch *b = &launch->batch;
+	b->part[launch->n_parts++] = (struct kvi_gpu_part){
+		.chunks = plan->staging + plan->jobs_at + first * sizeof(struct kvi_gpu_chunk),
+		.status = plan->status + first * sizeof(uint32_t),
+		.n = end - first
+	};
+	b->n += (uint32_t)(end - first);
+	b->tables = plan->staging + plan->tables_at;
+	if (b->slot_bytes < plan->slot_bytes)
+		b->slot_bytes = plan->slot_bytes;
+	if (launch->shared_bytes < plan->shared_bytes)
+		launch->shared_bytes = plan->shared_bytes;
+	if (launch->work_bytes < plan->info.work_bytes) {
+		launch->work_bytes = plan->info.work_bytes;
+		b->work = plan->work;
+		b->locks = plan->staging + plan->locks_at;
+	}
+	/* not more than that plan has locks, as its slots are not larger */
+	b->slots = (uint32_t)(launch->work_bytes / b->slot_bytes);
+}
+
+static kvarc_ret launch_parts(const struct kvarc_device *device, struct decode_launch *launch,
+                              void *stream)
+{
+	const uint32_t most = BLOCKS_EACH * device->info.multiprocessors, n = launch->batch.n;
+	const struct kvi_launch k = { "kvi_gpu_decode", n < most ? n : most,  1,
+		                      KVI_BLOCK,        launch->shared_bytes, 1 };
+	void *arguments[] = { &launch->batch };
+	return n ? kvi_device_launch(device, device->module, &k, arguments, stream) : KVARC_OK;
+}
+
+static kvarc_ret check_plan(const struct kvarc_device_plan *plan, const struct kvarc_device *device,
+                            const char *call, uint32_t layer0, uint32_t n_layers)
+{
+	uint64_t stop;
+	kvarc_ret ret = kvi_plan_check_use(plan, call, false);
+	if (ret)
+		return ret;
+	if (plan->d != device)
+		return kvi_fail(device->error, KVARC_PROG, "%s: plans of several devices", call);
+	if (!plan->staging || !plan->work)
+		return kvi_fail(device->error, KVARC_PROG,
+		                "%s: call kvarc_device_stage and kvarc_device_place before it",
+		                call);
+	return kvi_plan_has_layers(plan, call, layer0, n_layers, &stop);
+}
+
+/* As many plans as a launch takes. */
+static kvarc_ret decode_some(kvarc_device_plan *const *plans, size_t n, const char *call,
+                             uint32_t layer0, uint32_t n_layers, void *stream)
+{
+	struct decode_launch l = { 0 };
+	kvarc_ret ret = KVARC_OK;
+	for (size_t i = 0; i < n && !ret; i++) {
+		size_t first, end;
+		ret = kvi_plan_layers(plans[i], call, layer0, n_layers, &first, &end);
+		if (!ret && first < end)
+			add_part(&l, plans[i], first, end);
+	}
+	return ret ? ret : launch_parts(plans[0]->d, &l, stream);
+}
+
+static kvarc_ret decode(kvarc_device_plan *const *plans, size_t n, const char *call,
+                        uint32_t layer0, uint32_t n_layers, void *stream)
+{
+	kvarc_ret ret = KVARC_OK;
+	for (size_t i = 0; i < n && !ret; i++)
+		ret = check_plan(plans[i], plans[0] ? plans[0]->d : NULL, call, layer0, n_layers);
+	if (!ret && n)
+		ret = kvi_device_enter(plans[0]->d);
+	if (ret || !n)
+		return ret;
+	for (size_t i = 0; i < n && !ret; i += KVI_GPU_PARTS)
+		ret = decode_some(plans + i, n - i < KVI_GPU_PARTS ? n - i : KVI_GPU_PARTS, call,
+		                  layer0, n_layers, stream);
+	kvi_device_leave(plans[0]->d);
+	return ret;
 }
 
 kvarc_ret kvarc_device_decode(kvarc_device_plan *p, uint32_t layer0, uint32_t n_layers,
                               void *stream)
 {
-	static const char call[] = "kvarc_device_decode";
-	size_t first, end;
-	kvarc_ret ret = kvi_plan_check_use(p, call, false);
-	if (ret)
-		return ret;
-	if (!p->staging || !p->work)
-		return kvi_fail(p->d->error, KVARC_PROG,
-		                "%s: call kvarc_device_stage and kvarc_device_place before it",
-		                call);
-	ret = kvi_plan_layers(p, call, layer0, n_layers, &first, &end);
-	if (ret == KVARC_OK)
-		ret = kvi_device_enter(p->d);
-	if (ret)
-		return ret;
-	if (first < end)
-		ret = decode_chunks(p, first, end, stream);
-	kvi_device_leave(p->d);
-	return ret;
+	return decode(&p, 1, "kvarc_device_decode", layer0, n_layers, stream);
+}
+
+kvarc_ret kvarc_device_decode_plans(kvarc_device_plan *const *plans, size_t n, uint32_t layer0,
+                                    uint32_t n_layers, void *stream)
+{
+	if (!plans && n)
+		return KVARC_PROG;
+	return decode(plans, n, "kvarc_device_decode_plans", layer0, n_layers, stream);
 }

@@ -155,7 +155,7 @@ static bool compare(struct trial *x, const char *what)
 	const uint32_t elem = (uint32_t)kvarc_dtype_bytes(x->chunk->shape.dtype);
 	uint32_t status = ~0u;
 	make_view(x, elem);
-	x->batch.status = address(&status);
+	x->batch.part[0].status = address(&status);
 	kvi_gpu_host_decode(&x->batch, 1, kvi_gpu_shared_bytes(&x->job));
 	const bool good = library_decodes(x);
 	if (status == KVI_GPU_HOST)
@@ -205,7 +205,7 @@ static void check_chunk(void *opaque, const struct archive_chunk *chunk)
 	memcpy(x.payload, chunk->payload, chunk->bytes);
 	kvi_gpu_chunk_fill(&x.job, s, chunk->header, (uint32_t)chunk->bytes);
 	kvi_gpu_chunk_place(&x.job, &work, 0);
-	x.batch = (struct kvi_gpu_batch){ .chunks = address(&x.job),
+	x.batch = (struct kvi_gpu_batch){ .part = { { address(&x.job), 0, 1 } },
 		                          .tables = address(&t.device),
 		                          .work = address(place),
 		                          .locks = address(&lock),

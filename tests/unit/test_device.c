@@ -295,6 +295,56 @@ static void test_damaged_host(void **state)
 	assert_int_equal(left(), 0);
 }
 
+/* ----- several plans ------------------------------------------------ */
+
+/* Two requests in one launch, with the same work memory. */
+static void test_plans(void **state)
+{
+	const struct synth_shape shape = { KVARC_BF16, 2, 2, 32, 200, true, SYNTH_SPARSE };
+	const uint32_t t0[2] = { 0, 90 }, n[2] = { 60, 110 };
+	kvarc_device *d = open_device();
+	kvarc_device_plan *p[2];
+	kvarc_device_plan_info info[2];
+	struct device_memory mem[2];
+	kvarc_source source;
+	struct made_archive m;
+	(void)state;
+	make_archive(&m, &shape, 0);
+	kvarc_reader *r = open_reader(&m, &source);
+	for (int i = 0; i < 2; i++) {
+		const kvarc_range range = { .n_layers = UINT32_MAX, .t0 = t0[i], .n = n[i] };
+		assert_int_equal(kvarc_device_plan_read(&p[i], d, r, &range), KVARC_OK);
+		assert_int_equal(kvarc_device_plan_get_info(p[i], &info[i]), KVARC_OK);
+		make_memory(&mem[i], p[i], &m.c, n[i], i);
+	}
+	void *work = mem[info[1].work_bytes > info[0].work_bytes].work;
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(kvarc_device_stage(p[i], address(mem[i].staging), NULL), KVARC_OK);
+		assert_int_equal(kvarc_device_decode_plans(p, 2, 0, UINT32_MAX, NULL), KVARC_PROG);
+		assert_int_equal(kvarc_device_place(p[i], mem[i].views, address(work),
+		                                    address(mem[i].status), NULL),
+		                 KVARC_OK);
+	}
+	(void)stand_in("stand_in_launches");
+	assert_int_equal(kvarc_device_decode_plans(p, 2, 0, 3, NULL), KVARC_GEOMETRY);
+	assert_int_equal(kvarc_device_decode_plans(p, 0, 0, 1, NULL), KVARC_OK);
+	assert_int_equal((intptr_t)stand_in("stand_in_launches"), 0);
+	assert_int_equal(kvarc_device_decode_plans(p, 2, 0, UINT32_MAX, NULL), KVARC_OK);
+	assert_int_equal((intptr_t)stand_in("stand_in_launches"), 1);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(kvarc_device_plan_answer(p[i], 0, UINT32_MAX, mem[i].status),
+		                 KVARC_OK);
+		for (size_t k = 0; k < m.c.geometry.n_tensors; k++)
+			assert_true(holds(&mem[i], &m.c, k, t0[i], 0, n[i]));
+		kvarc_device_plan_close(&p[i]);
+		free_memory(&mem[i]);
+	}
+	kvarc_reader_close(&r);
+	free_archive(&m);
+	kvarc_device_close(&d);
+	assert_int_equal(left(), 0);
+}
+
 /* ----- what goes wrong ------------------------------------------------ */
 
 static const struct synth_shape plain = { KVARC_BF16, 2, 2, 32, 200, true, SYNTH_SMOOTH };
@@ -504,8 +554,9 @@ int main(void)
 		cmocka_unit_test(test_open),       cmocka_unit_test(test_info),
 		cmocka_unit_test(test_memory),     cmocka_unit_test(test_read),
 		cmocka_unit_test(test_models),     cmocka_unit_test(test_damaged_host),
-		cmocka_unit_test(test_damaged),    cmocka_unit_test(test_misuse),
-		cmocka_unit_test(test_model_open), cmocka_unit_test(test_model_load),
+		cmocka_unit_test(test_plans),      cmocka_unit_test(test_damaged),
+		cmocka_unit_test(test_misuse),     cmocka_unit_test(test_model_open),
+		cmocka_unit_test(test_model_load),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
