@@ -119,9 +119,10 @@ struct kvi_gpu_part {
 	uint64_t status; /* u32[n]: answers */
 	uint64_t n;
 };
+/* Parts of a batch at most: arguments of a kernel have 4096 bytes. */
+enum { KVI_GPU_PARTS = 128 };
 /* Chunks to be decoded by one launch, whose blocks take them in turn. A block whose chunk needs
  * work memory takes a free slot of it for that time. */
-enum { KVI_GPU_PARTS = 128 }; /* arguments of a kernel have 4096 bytes */
 struct kvi_gpu_batch {
 	uint64_t tables; /* kvi_gpu_tables */
 	uint64_t work;   /* aligned: slots of slot_bytes, which is a multiple of 16 */

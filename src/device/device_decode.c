@@ -16,7 +16,7 @@ struct decode_launch {
 	uint64_t work_bytes; /* of the plan whose work memory it is */
 };
 
-/* Adds the chunks number first to end - 1 of a plan. Of all plans the largest work memory serves. */
+/* Adds the chunks number first to end - 1 of a plan. The largest work memory serves all plans. */
 static void add_part(struct decode_launch *launch, const struct kvarc_device_plan *plan,
                      size_t first, size_t end)
 {
