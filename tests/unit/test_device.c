@@ -157,6 +157,7 @@ static kvarc_device_plan_info read_range(kvarc_device *d, struct made_archive *m
 		KVARC_OK);
 	for (uint32_t l = 0; l < m->c.shape.layers; l++) {
 		assert_int_equal(kvarc_device_decode(p, l, 1, NULL), KVARC_OK);
+		settle();
 		if (kvarc_device_plan_answer(p, l, 1, mem.status)) {
 			print_error("%s\n", error.text);
 			fail();
@@ -276,11 +277,13 @@ static void test_damaged_host(void **state)
 	assert_int_equal(kvarc_device_stage(p, address(mem.staging), NULL), KVARC_MEM);
 	unsetenv("KVARC_STAND_IN");
 	assert_int_equal(kvarc_device_stage(p, address(mem.staging), NULL), KVARC_OK);
+	settle();
 	first_chunk(&mem, p, 0)[250] ^= 4;
 	assert_int_equal(
 		kvarc_device_place(p, mem.views, address(mem.work), address(mem.status), NULL),
 		KVARC_OK);
 	assert_int_equal(kvarc_device_decode(p, 0, UINT32_MAX, NULL), KVARC_OK);
+	settle();
 	assert_int_equal(kvarc_device_plan_answer(p, 0, UINT32_MAX, mem.status), KVARC_DATA);
 	assert_non_null(strstr(error.text, "the tokens from 0 on of tensor 0 are damaged"));
 	assert_int_equal(mem.elements[0][0], 0xa5);
@@ -314,11 +317,13 @@ static void test_damaged(void **state)
 	assert_int_equal(kvarc_device_plan_read(&p, d, r, &range), KVARC_OK);
 	make_memory(&mem, p, &m.c, 200, false);
 	assert_int_equal(kvarc_device_stage(p, address(mem.staging), NULL), KVARC_OK);
+	settle();
 	first_chunk(&mem, p, 4)[1024] ^= 4; /* the middle of its payload */
 	assert_int_equal(
 		kvarc_device_place(p, mem.views, address(mem.work), address(mem.status), NULL),
 		KVARC_OK);
 	assert_int_equal(kvarc_device_decode(p, 0, UINT32_MAX, NULL), KVARC_OK);
+	settle();
 	assert_int_equal(kvarc_device_plan_answer(p, 0, UINT32_MAX, mem.status), KVARC_DATA);
 	assert_non_null(strstr(error.text, "the tokens from 0 on of tensor 0 are damaged"));
 	assert_int_equal(kvarc_device_plan_answer(p, 1, 1, mem.status), KVARC_OK);
@@ -380,10 +385,12 @@ static void test_misuse(void **state)
 	unsetenv("KVARC_STAND_IN");
 	mem.pages[1] = 99;
 	assert_int_equal(kvarc_device_decode(p, 0, 2, NULL), KVARC_OK);
+	settle();
 	assert_int_equal(kvarc_device_plan_answer(p, 0, 2, mem.status), KVARC_GEOMETRY);
 	assert_non_null(strstr(error.text, "have a page that is not there"));
 	mem.pages[1] = -1;
 	assert_int_equal(kvarc_device_decode(p, 0, 2, NULL), KVARC_OK);
+	settle();
 	assert_int_equal(kvarc_device_plan_answer(p, 0, 2, mem.status), KVARC_OK);
 	kvarc_device_plan_close(&p);
 	kvarc_reader_close(&r);
