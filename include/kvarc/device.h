@@ -238,7 +238,9 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_place(kvarc_device_plan *p,
 /*
  * Decodes the chunks of some layers of a plan that was staged and placed; n_layers UINT32_MAX: to
  * the last. Only kernels are launched, in the order of the stream, so that a CUDA graph can record
- * it. Work memory serves one decode at a time. Elements are written when the check of their chunk
+ * it, and the first one, too: kernels are loaded when the device is opened (by drivers of CUDA 12.4
+ * and newer). The graph is one of this plan as it was placed. Work memory serves one decode at a
+ * time. Elements are written when the check of their chunk
  * has held, and not otherwise. Returns OK, GEOMETRY (no such layers), IO, MEM, PROG.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_decode(kvarc_device_plan *p, uint32_t layer0,

@@ -167,11 +167,9 @@ void kvarc_device_close(kvarc_device **d)
 		return;
 	struct kvarc_device *x = *d;
 	if (x->module && !kvi_device_enter(x)) {
-		x->driver.module_unload(x->module);
-		if (x->encoders)
-			x->driver.module_unload(x->encoders);
-		if (x->exact)
-			x->driver.module_unload(x->exact);
+		kvi_device_unload(x, x->module);
+		kvi_device_unload(x, x->encoders);
+		kvi_device_unload(x, x->exact);
 		kvi_device_leave(x);
 	}
 	if (x->is_primary)

@@ -10,6 +10,19 @@
 #include "driver.h"
 #include "util/alloc.h"
 
+/* The name of a kernel, and whether its blocks share more memory than every kernel's may. */
+struct kvi_kernel_name {
+	const char *name;
+	bool shares;
+};
+/* The kernels of a module, loaded, so that launches do nothing else and can be captured. */
+struct kvi_kernels {
+	void *module; /* CUmodule */
+	const struct kvi_kernel_name *names;
+	size_t n;
+	void *functions[]; /* CUfunction, by name */
+};
+
 /* A device. context is current between kvi_device_enter and kvi_device_leave alone. */
 struct kvarc_device {
 	struct kvi_alloc alloc;
@@ -17,13 +30,13 @@ struct kvarc_device {
 	kvarc_error *error;
 	struct kvi_driver driver;
 	kvarc_device_info info;
-	int device;                /* CUdevice */
-	void *context;             /* CUcontext */
-	bool is_primary;           /* context is the primary one of the device, retained */
-	void *module;              /* CUmodule of the kernels */
-	void *encoders;            /* CUmodule of the encoders; NULL: not loaded yet */
-	void *exact;               /* CUmodule of the exact engine; NULL: not loaded yet */
-	const char *encoders_file; /* NULL: the installed one */
+	int device;                   /* CUdevice */
+	void *context;                /* CUcontext */
+	bool is_primary;              /* context is the primary one of the device, retained */
+	struct kvi_kernels *module;   /* kernels that decode */
+	struct kvi_kernels *encoders; /* NULL: not loaded yet */
+	struct kvi_kernels *exact;    /* of the exact engine; NULL: not loaded yet */
+	const char *encoders_file;    /* NULL: the installed one */
 	const char *exact_file;
 };
 
@@ -69,8 +82,10 @@ static inline uint32_t kvi_blocks_of(uint32_t warps)
 {
 	return (warps + KVI_SMALL_WARPS - 1) / KVI_SMALL_WARPS;
 }
+/* Unloads kernels in the context, which is current. NULL-safe. */
+void kvi_device_unload(struct kvarc_device *device, struct kvi_kernels *kernels);
 /* Launches a kernel of a module in the context, which is current. Returns OK, IO, MEM. */
-kvarc_ret kvi_device_launch(const struct kvarc_device *device, void *module,
+kvarc_ret kvi_device_launch(const struct kvarc_device *device, const struct kvi_kernels *kernels,
                             const struct kvi_launch *launch, void **arguments, void *stream);
 
 #endif

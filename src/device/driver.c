@@ -5,6 +5,7 @@
 #include "driver.h"
 
 #include <dlfcn.h>
+#include <string.h>
 
 #include "util/error.h"
 #include "util/shared_library.h"
@@ -73,6 +74,8 @@ kvarc_ret kvi_driver_load(struct kvi_driver *driver, const char *file, kvarc_err
 		return kvi_fail(error, KVARC_OPTIONS,
 		                "the NVIDIA driver in %s has no %s; install a newer one", file,
 		                missing);
+	void *p = dlsym(driver->library, "cuFuncLoad");
+	memcpy(&driver->function_load, &p, sizeof p);
 	const int result = driver->init(0);
 	if (result == KVI_CU_NO_DEVICE)
 		return kvi_fail(error, KVARC_OPTIONS,

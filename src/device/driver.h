@@ -21,9 +21,9 @@ enum {
 	KVI_CU_MULTIPROCESSORS = 16,
 	KVI_CU_MAJOR = 75,
 	KVI_CU_MINOR = 76,
-	/* attribute of a kernel, and what every one may have of it */
+	/* attribute of a kernel, and what one may have of it on every GPU since sm_80 */
 	KVI_CU_MAX_SHARED = 8,
-	KVI_CU_SHARED_ALWAYS = 48 << 10
+	KVI_SHARED_MOST = 99 << 10
 };
 
 /* The driver: each member is the call of its name in cuda.h; pointers are its handles. */
@@ -47,6 +47,7 @@ struct kvi_driver {
 	int (*module_unload)(void *module);
 	int (*module_function)(void **function, void *module, const char *name);
 	int (*function_attribute)(void *function, int attribute, int value);
+	int (*function_load)(void *function); /* NULL: a driver older than CUDA 12.4 */
 	int (*launch)(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
 	              unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
 	              void *stream, void **arguments, void **extra);

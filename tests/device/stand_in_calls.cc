@@ -318,6 +318,14 @@ int cuFuncSetAttribute(void *x, int attribute, int value)
 	((function *)x)->loaded = true;
 	return SUCCESS;
 }
+int cuFuncLoad(void *x)
+{
+	lookups++;
+	if (spoils())
+		return CAPTURE_UNSUPPORTED;
+	((function *)x)->loaded = true;
+	return SUCCESS;
+}
 int cuLaunchKernel(void *x, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
                    unsigned block_y, unsigned block_z, unsigned shared_bytes, void *handle,
                    void **arguments, void **)

@@ -13,6 +13,7 @@
 
 #include "device/driver.h"
 #include "device_util.h"
+#include "util/shared_library.h"
 
 /* A stream of the caller: any handle but that of the default one. */
 static char stream;
@@ -20,6 +21,127 @@ static char stream;
 static uint64_t blocked(void)
 {
 	return (uint64_t)(uintptr_t)stand_in("stand_in_blocked");
+}
+
+static uint64_t lookups(void)
+{
+	return (uint64_t)(uintptr_t)stand_in("stand_in_lookups");
+}
+
+/* ----- a plan ------------------------------------------------ */
+
+/* An archive, a plan of all of it, and memory for it. */
+struct order_trial {
+	kvarc_device *d;
+	struct made_archive m;
+	kvarc_source source;
+	kvarc_reader *r;
+	kvarc_device_plan *p;
+	struct device_memory mem;
+};
+
+static void begin(struct order_trial *t, const struct synth_shape *shape)
+{
+	const kvarc_range range = KVARC_RANGE_ALL(0);
+	kvarc_reader_options o = KVARC_READER_OPTIONS_INIT;
+	o.common.error = &error;
+	t->d = open_device();
+	make_archive(&t->m, shape, 0);
+	t->source = synth_source(&t->m.f);
+	assert_int_equal(kvarc_reader_open(&t->r, &t->source, &o), KVARC_OK);
+	assert_int_equal(kvarc_device_plan_read(&t->p, t->d, t->r, &range), KVARC_OK);
+	make_memory(&t->mem, t->p, &t->m.c, shape->tokens, false);
+}
+
+static kvarc_ret place_all(struct order_trial *t)
+{
+	return kvarc_device_place(t->p, t->mem.views, address(t->mem.work), address(t->mem.status),
+	                          &stream);
+}
+
+static void end(struct order_trial *t)
+{
+	kvarc_device_plan_close(&t->p);
+	kvarc_reader_close(&t->r);
+	free_memory(&t->mem);
+	free_archive(&t->m);
+	kvarc_device_close(&t->d);
+	assert_int_equal(left(), 0);
+}
+
+/* Waits for the stream, and nothing else; whether the elements of all layers were decoded. They are
+ * then as before. */
+static bool decoded(struct order_trial *t)
+{
+	kvarc_device_plan_info info;
+	bool good = true;
+	assert_int_equal(kvarc_device_plan_get_info(t->p, &info), KVARC_OK);
+	uint32_t *status = allocate(info.status_bytes);
+	assert_int_equal(kvarc_device_fetch(t->d, status, address(t->mem.status), info.status_bytes,
+	                                    &stream),
+	                 KVARC_OK);
+	good = kvarc_device_plan_answer(t->p, 0, UINT32_MAX, status) == KVARC_OK;
+	free(status);
+	for (size_t i = 0; i < t->m.c.geometry.n_tensors; i++) {
+		good = good && holds(&t->mem, &t->m.c, i, 0, 0, t->m.c.shape.tokens);
+		memset(t->mem.elements[i], 0xa5, t->mem.bytes);
+	}
+	memset(t->mem.status, 0xa5, info.status_bytes);
+	return good;
+}
+
+static const struct synth_shape small = { KVARC_BF16, 2, 2, 32, 200, true, SYNTH_SMOOTH };
+
+/* ----- captures ------------------------------------------------ */
+
+/* Calls of the driver that the library does not use. */
+static struct capture_calls {
+	int (*begin)(void *stream, int mode);
+	int (*end)(void *stream, void **graph);
+	int (*launch)(void *graph, void *stream);
+	int (*destroy)(void *graph);
+} capture;
+
+static void find_capture(void)
+{
+	static const struct kvi_library_call calls[] = {
+		{ "cuStreamBeginCapture_v2", offsetof(struct capture_calls, begin) },
+		{ "cuStreamEndCapture", offsetof(struct capture_calls, end) },
+		{ "cuGraphLaunch", offsetof(struct capture_calls, launch) },
+		{ "cuGraphDestroy", offsetof(struct capture_calls, destroy) },
+	};
+	const char *missing;
+	assert_non_null(kvi_library_open(DRIVER, calls, 4, &capture, &missing));
+	assert_null(missing);
+}
+
+/* The first decode of a device is captured, and run twice. */
+static void test_capture(void **state)
+{
+	struct order_trial t;
+	void *graph;
+	(void)state;
+	find_capture();
+	begin(&t, &small);
+	assert_int_equal(kvarc_device_stage(t.p, address(t.mem.staging), &stream), KVARC_OK);
+	assert_int_equal(place_all(&t), KVARC_OK);
+	(void)lookups();
+	assert_int_equal(capture.begin(&stream, 0), 0);
+	assert_int_equal(kvarc_device_decode(t.p, 0, UINT32_MAX, &stream), KVARC_OK);
+	assert_int_equal(capture.end(&stream, &graph), 0);
+	assert_int_equal(lookups(), 0);
+	assert_false(decoded(&t));
+	assert_int_equal(capture.launch(graph, &stream), 0);
+	assert_true(decoded(&t));
+	assert_int_equal(capture.launch(graph, &stream), 0);
+	assert_true(decoded(&t));
+	/* what is no launch is refused */
+	assert_int_equal(capture.destroy(graph), 0);
+	assert_int_equal(capture.begin(&stream, 0), 0);
+	assert_int_not_equal(place_all(&t), KVARC_OK);
+	assert_int_not_equal(capture.end(&stream, &graph), 0);
+	assert_int_equal(capture.destroy(graph), 0);
+	end(&t);
 }
 
 /* ----- the stand-in itself ------------------------------------------------ */
@@ -46,6 +168,7 @@ static void test_stand_in_copies(void **state)
 	const uint8_t *device = (const uint8_t *)(uintptr_t)at;
 	assert_int_equal(driver.copy_to_device(at, &from, 1, &stream), 0);
 	from = 2;
+	(void)blocked();
 	assert_int_equal(*device, 0xa5);
 	assert_int_equal(blocked(), 0);
 	assert_int_equal(driver.copy_to_device(at, &from, 1, &stream), 0);
@@ -102,6 +225,7 @@ static int close_driver(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_capture),
 		cmocka_unit_test_setup_teardown(test_stand_in_copies, open_driver, close_driver),
 		cmocka_unit_test_setup_teardown(test_stand_in_limits, open_driver, close_driver),
 	};
