@@ -18,7 +18,12 @@ extern "C" {
  * time. The context that is current in the thread is the same after each call as before it. No
  * call waits for the device unless it says so, and none but kvarc_device_alloc allocates memory of
  * it: the caller gives addresses (CUdeviceptr, or a pointer of the CUDA runtime) and a stream
- * (CUstream, cudaStream_t; NULL: the default one).
+ * (CUstream, cudaStream_t; NULL: the default one). A device has 8 MiB of pinned memory of the host,
+ * which memlimit does not count, and a stream of its own.
+ *
+ * Copies in the order of a stream (kvarc_device_send, kvarc_device_place) wait for nothing as long
+ * as those of the device that have not run yet are of 4 MiB and 16 pieces of 256 KiB at most; then
+ * for the oldest. They read memory of any kind, pinned or not, before they return.
  */
 typedef struct kvarc_device kvarc_device;
 
@@ -80,8 +85,8 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_alloc(kvarc_device *d, uint64_
                                                         uint64_t *address);
 /* Waits for the device. 0 is nothing. */
 KVARC_API void kvarc_device_free(kvarc_device *d, uint64_t address);
-/* Copies bytes of the host to the device, in the order of the stream; the caller may change them as
- * soon as this returns. Returns OK, IO, MEM, PROG. */
+/* Copies bytes of the host to the device, in the order of the stream, as said above; the caller may
+ * change them as soon as this returns. Returns OK, IO, MEM, PROG. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_send(kvarc_device *d, uint64_t to,
                                                        const void *from, uint64_t bytes,
                                                        void *stream);
@@ -192,9 +197,11 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_plan_get_info(const kvarc_devi
                                                                 kvarc_device_plan_info *info);
 
 /*
- * Reads the payloads and copies them into staging memory, in the order of the stream; decodes what
- * the host has to decode. Waits for the file, and not for the device. Of a plan that writes it
- * copies parameters alone.
+ * Reads the payloads and copies them into staging memory; decodes what the host has to decode.
+ * Copies go in a stream of the device's own while the next bytes are read: work that was queued
+ * before may not use staging memory any more, and `stream` waits for them, so that what is queued
+ * there behind this call finds all of it. Waits for the file and for its own copies, and not for
+ * `stream`. Of a plan that writes it copies parameters alone.
  * Returns as kvarc_reader_read does, and IO (the driver). What the reader answers is in its error,
  * everything else in that of the device.
  */
@@ -225,8 +232,8 @@ typedef struct kvarc_device_view {
 /*
  * Says where everything is: views, one a tensor of the geometry; work memory; and status, which
  * kernels that decode set to 0 for each chunk that was decoded and checked. Behind
- * kvarc_device_stage; may be called again for other addresses. Copies some bytes in the order of
- * the stream.
+ * kvarc_device_stage; may be called again for other addresses. Copies a job for each chunk, of some
+ * 200 bytes, in the order of the stream, as said at kvarc_device.
  * Returns OK, GEOMETRY (a view is too small for the range, or not aligned: nothing was done), IO,
  * MEM, MEMLIMIT, PROG.
  */

@@ -106,7 +106,7 @@ static const struct kvi_kernel_name exact[] = {
 };
 
 /* Finds a kernel, and does all that a launch inside a capture may not do. */
-static kvarc_ret find(const struct kvarc_device *device, const struct kvi_kernels *kernels,
+static kvarc_ret find(const struct kvarc_device *device, const struct kvi_module *kernels,
                       const struct kvi_kernel_name *name, void **function)
 {
 	const struct kvi_driver *v = &device->driver;
@@ -118,7 +118,7 @@ static kvarc_ret find(const struct kvarc_device *device, const struct kvi_kernel
 	return result ? kvi_driver_fail(v, device->error, KVARC_IO, result, name->name) : KVARC_OK;
 }
 
-static kvarc_ret find_all(struct kvarc_device *device, struct kvi_kernels *kernels)
+static kvarc_ret find_all(struct kvarc_device *device, struct kvi_module *kernels)
 {
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0; i < kernels->n && !ret; i++)
@@ -140,11 +140,11 @@ static kvarc_ret load_module(struct kvarc_device *device, const char *path, void
 
 /* Loads the kernels of a file, unless *out has them already. */
 static kvarc_ret load(struct kvarc_device *device, const char *path,
-                      const struct kvi_kernel_name *names, size_t n, struct kvi_kernels **out)
+                      const struct kvi_kernel_name *names, size_t n, struct kvi_module **out)
 {
 	if (*out)
 		return KVARC_OK;
-	struct kvi_kernels *k = kvi_calloc(&device->alloc, 1, sizeof *k + n * sizeof(void *));
+	struct kvi_module *k = kvi_calloc(&device->alloc, 1, sizeof *k + n * sizeof(void *));
 	if (!k)
 		return kvi_fail_alloc(device->error, &device->alloc);
 	k->names = names;
@@ -164,7 +164,7 @@ static kvarc_ret load(struct kvarc_device *device, const char *path,
 #define LOAD(device, file, installed, names, out) \
 	load(device, (file) ? (file) : (installed), names, sizeof names / sizeof *names, out)
 
-void kvi_device_unload(struct kvarc_device *device, struct kvi_kernels *kernels)
+void kvi_device_unload(struct kvarc_device *device, struct kvi_module *kernels)
 {
 	if (kernels)
 		device->driver.module_unload(kernels->module);
@@ -189,7 +189,7 @@ kvarc_ret kvi_device_load_exact(struct kvarc_device *device)
 
 /* ----- launches ------------------------------------------------ */
 
-kvarc_ret kvi_device_launch(const struct kvarc_device *device, const struct kvi_kernels *kernels,
+kvarc_ret kvi_device_launch(const struct kvarc_device *device, const struct kvi_module *kernels,
                             const struct kvi_launch *launch, void **arguments, void *stream)
 {
 	const struct kvi_driver *v = &device->driver;

@@ -25,23 +25,6 @@ void kvi_device_leave(struct kvarc_device *device)
 	device->driver.context_pop(&popped);
 }
 
-kvarc_ret kvi_device_copy(const struct kvarc_device *device, uint64_t to, const void *from,
-                          size_t bytes, void *stream)
-{
-	const int result = device->driver.copy_to_device(to, from, bytes, stream);
-	return result ? kvi_driver_fail(&device->driver, device->error, KVARC_IO, result,
-	                                "copying to the device")
-	              : KVARC_OK;
-}
-
-kvarc_ret kvi_device_wait(const struct kvarc_device *device, void *stream)
-{
-	const int result = device->driver.stream_wait(stream);
-	return result ? kvi_driver_fail(&device->driver, device->error, KVARC_IO, result,
-	                                "waiting for the device")
-	              : KVARC_OK;
-}
-
 /* The context of the caller, or the primary one of the GPU with the number that he gave. */
 static kvarc_ret find_context(struct kvarc_device *device, const kvarc_device_options *options)
 {
@@ -134,6 +117,8 @@ static kvarc_ret start(struct kvarc_device *device, const kvarc_device_options *
 	ret = describe(device);
 	if (!ret)
 		ret = kvi_device_load_kernels(device, options->kernels);
+	if (!ret)
+		ret = kvi_copies_open(device);
 	kvi_device_leave(device);
 	return ret;
 }
@@ -166,7 +151,8 @@ void kvarc_device_close(kvarc_device **d)
 	if (!d || !*d)
 		return;
 	struct kvarc_device *x = *d;
-	if (x->module && !kvi_device_enter(x)) {
+	if (x->context && !kvi_device_enter(x)) {
+		kvi_copies_close(x);
 		kvi_device_unload(x, x->module);
 		kvi_device_unload(x, x->encoders);
 		kvi_device_unload(x, x->exact);

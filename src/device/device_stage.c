@@ -11,9 +11,6 @@
 #include "util/error.h"
 #include "util/hash.h"
 
-/* Payloads are copied together, as far as they are together in staging memory. */
-enum { BATCH_BYTES = 8 << 20 };
-
 /* ----- constants ------------------------------------------------ */
 
 static void move(uint64_t *address, uint64_t by)
@@ -43,14 +40,14 @@ static void relocate(const struct kvarc_device_plan *plan, uint8_t *image, uint6
 	}
 }
 
-static kvarc_ret stage_constants(struct kvarc_device_plan *plan, uint64_t staging, void *stream)
+static kvarc_ret stage_constants(struct kvarc_device_plan *plan, uint64_t staging)
 {
 	uint8_t *image = kvi_malloc(&plan->d->alloc, plan->constants.n);
 	if (!image)
 		return kvi_fail_alloc(plan->d->error, &plan->d->alloc);
 	memcpy(image, plan->constants.p, plan->constants.n);
 	relocate(plan, image, staging);
-	kvarc_ret ret = kvi_device_copy(plan->d, staging, image, plan->constants.n, stream);
+	kvarc_ret ret = kvi_staging_copy(plan->d, staging, image, plan->constants.n);
 	kvi_free(&plan->d->alloc, image);
 	return ret;
 }
@@ -120,7 +117,6 @@ static kvarc_ret decode_on_host(struct kvarc_device_plan *plan,
 struct predicted_pass {
 	struct kvarc_device_plan *p;
 	uint64_t staging;
-	void *stream;
 	pthread_mutex_t lock;
 	size_t left;   /* chunks that were not delivered yet */
 	kvarc_ret ret; /* result of the copies to the device */
@@ -158,8 +154,8 @@ static kvarc_ret send_raw(struct predicted_pass *pass, const struct kvi_planned_
 	make_raw(chunk, rows, to);
 	kvarc_ret ret = kvi_device_enter(d);
 	if (ret == KVARC_OK) {
-		ret = kvi_device_copy(d, pass->staging + chunk->job.payload, to,
-		                      chunk->job.payload_bytes, pass->stream);
+		ret = kvi_staging_copy(d, pass->staging + chunk->job.payload, to,
+		                       chunk->job.payload_bytes);
 		kvi_device_leave(d);
 	}
 	kvi_free(&d->alloc, to);
@@ -182,9 +178,9 @@ static int send_block(void *opaque, uint32_t tensor, uint32_t head, uint32_t hea
 	return failed;
 }
 
-static kvarc_ret stage_predicted(struct kvarc_device_plan *plan, uint64_t staging, void *stream)
+static kvarc_ret stage_predicted(struct kvarc_device_plan *plan, uint64_t staging)
 {
-	struct predicted_pass x = { .p = plan, .staging = staging, .stream = stream };
+	struct predicted_pass x = { .p = plan, .staging = staging };
 	const struct kvi_planned_chunk *c = plan->chunks.p;
 	kvarc_range range = plan->range;
 	for (size_t i = 0; i < plan->chunks.n; i++) {
@@ -220,49 +216,66 @@ static uint64_t slot_bytes(const struct kvarc_device_plan *plan, size_t i)
 	return (i + 1 < plan->chunks.n ? c[i + 1].job.payload : plan->jobs_at) - c[i].job.payload;
 }
 
-/* The chunks behind number i that fit into `most` bytes, one at least; *bytes: what they have. */
+/* The chunks from number i on that fit into a buffer, one at least; *bytes: what they have. They
+ * are together in staging memory, and copied together. */
 static size_t batch_end(const struct kvarc_device_plan *plan, size_t i, size_t *bytes)
 {
 	const struct kvi_planned_chunk *c = plan->chunks.p;
 	uint64_t sum = slot_bytes(plan, i++);
-	while (i < plan->chunks.n && !c[i].predicted && sum + slot_bytes(plan, i) <= BATCH_BYTES)
+	while (i < plan->chunks.n && !c[i].predicted &&
+	       sum + slot_bytes(plan, i) <= KVI_STAGING_BYTES)
 		sum += slot_bytes(plan, i++);
 	*bytes = (size_t)sum;
 	return i;
 }
 
-static kvarc_ret stage_batch(struct kvarc_device_plan *plan, size_t first, size_t end,
-                             uint8_t *buffer, size_t bytes, uint64_t staging, void *stream)
+static kvarc_ret fetch_batch(struct kvarc_device_plan *plan, size_t first, size_t end, uint8_t *to)
 {
 	const struct kvi_planned_chunk *c = plan->chunks.p;
-	const uint64_t at = c[first].job.payload;
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = first; i < end && !ret; i++)
-		ret = fetch(plan, &c[i], buffer + (c[i].job.payload - at));
-	return ret ? ret : kvi_device_copy(plan->d, staging + at, buffer, bytes, stream);
+		ret = fetch(plan, &c[i], to + (c[i].job.payload - c[first].job.payload));
+	return ret;
 }
 
-static kvarc_ret stage_payloads(struct kvarc_device_plan *plan, uint64_t staging, void *stream)
+/* A chunk that is larger than a buffer. */
+static kvarc_ret stage_large(struct kvarc_device_plan *plan, size_t i, size_t bytes, uint64_t to)
+{
+	uint8_t *memory = kvi_malloc(&plan->d->alloc, bytes);
+	if (!memory)
+		return kvi_fail_alloc(plan->d->error, &plan->d->alloc);
+	kvarc_ret ret = fetch_batch(plan, i, i + 1, memory);
+	if (!ret)
+		ret = kvi_staging_copy(plan->d, to, memory, bytes);
+	kvi_free(&plan->d->alloc, memory);
+	return ret;
+}
+
+static kvarc_ret stage_batch(struct kvarc_device_plan *plan, size_t first, size_t end, size_t bytes,
+                             uint64_t to)
+{
+	uint8_t *buffer;
+	if (bytes > KVI_STAGING_BYTES)
+		return stage_large(plan, first, bytes, to);
+	kvarc_ret ret = kvi_staging_take(plan->d, &buffer);
+	if (!ret)
+		ret = fetch_batch(plan, first, end, buffer);
+	return ret ? ret : kvi_staging_send(plan->d, to, bytes);
+}
+
+static kvarc_ret stage_payloads(struct kvarc_device_plan *plan, uint64_t staging)
 {
 	const struct kvi_planned_chunk *c = plan->chunks.p;
-	uint8_t *buffer = NULL;
-	size_t cap = 0, bytes;
+	size_t bytes;
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0, end; i < plan->chunks.n && !ret; i = end) {
 		end = i + 1;
 		if (c[i].predicted)
 			continue;
 		end = batch_end(plan, i, &bytes);
-		if (bytes > cap) {
-			kvi_free(&plan->d->alloc, buffer);
-			buffer = kvi_malloc(&plan->d->alloc, bytes);
-			cap = buffer ? bytes : 0;
-		}
-		ret = buffer ? stage_batch(plan, i, end, buffer, bytes, staging, stream)
-		             : kvi_fail_alloc(plan->d->error, &plan->d->alloc);
+		ret = stage_batch(plan, i, end, bytes, staging + c[i].job.payload);
 	}
-	kvi_free(&plan->d->alloc, buffer);
-	return ret ? ret : stage_predicted(plan, staging, stream);
+	return ret ? ret : stage_predicted(plan, staging);
 }
 
 kvarc_ret kvarc_device_stage(kvarc_device_plan *p, uint64_t staging, void *stream)
@@ -276,9 +289,12 @@ kvarc_ret kvarc_device_stage(kvarc_device_plan *p, uint64_t staging, void *strea
 	kvarc_ret ret = kvi_device_enter(p->d);
 	if (ret)
 		return ret;
-	ret = stage_constants(p, staging, stream);
+	ret = stage_constants(p, staging);
 	if (ret == KVARC_OK)
-		ret = stage_payloads(p, staging, stream);
+		ret = stage_payloads(p, staging);
+	/* a caller may give memory back whose copies are on their way */
+	const kvarc_ret ended = kvi_staging_end(p->d, stream);
+	ret = ret ? ret : ended;
 	kvi_device_leave(p->d);
 	if (ret == KVARC_OK)
 		p->staging = staging;

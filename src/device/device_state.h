@@ -16,11 +16,26 @@ struct kvi_kernel_name {
 	bool shares;
 };
 /* The kernels of a module, loaded, so that launches do nothing else and can be captured. */
-struct kvi_kernels {
+struct kvi_module {
 	void *module; /* CUmodule */
 	const struct kvi_kernel_name *names;
 	size_t n;
 	void *functions[]; /* CUfunction, by name */
+};
+
+/* Buffers of pinned memory: those for what is staged, and for copies in the order of a stream. */
+enum {
+	KVI_STAGING_BUFFERS = 2,
+	KVI_STAGING_BYTES = 2 << 20,
+	KVI_ORDERED_BUFFERS = 16,
+	KVI_ORDERED_BYTES = 256 << 10
+};
+/* Some of them, which take turns. */
+struct kvi_copies {
+	uint8_t *memory; /* n buffers of `bytes` */
+	size_t bytes;
+	unsigned n, next;                /* next: number of the one whose turn it is */
+	void *done[KVI_ORDERED_BUFFERS]; /* CUevent of the last copy from each */
 };
 
 /* A device. context is current between kvi_device_enter and kvi_device_leave alone. */
@@ -30,13 +45,16 @@ struct kvarc_device {
 	kvarc_error *error;
 	struct kvi_driver driver;
 	kvarc_device_info info;
-	int device;                   /* CUdevice */
-	void *context;                /* CUcontext */
-	bool is_primary;              /* context is the primary one of the device, retained */
-	struct kvi_kernels *module;   /* kernels that decode */
-	struct kvi_kernels *encoders; /* NULL: not loaded yet */
-	struct kvi_kernels *exact;    /* of the exact engine; NULL: not loaded yet */
-	const char *encoders_file;    /* NULL: the installed one */
+	int device;                  /* CUdevice */
+	void *context;               /* CUcontext */
+	bool is_primary;             /* context is the primary one of the device, retained */
+	struct kvi_module *module;   /* kernels that decode */
+	struct kvi_module *encoders; /* NULL: not loaded yet */
+	struct kvi_module *exact;    /* of the exact engine; NULL: not loaded yet */
+	struct kvi_copies staging, ordered;
+	void *stream;              /* CUstream of what is staged */
+	void *staged;              /* CUevent in it */
+	const char *encoders_file; /* NULL: the installed one */
 	const char *exact_file;
 };
 
@@ -46,14 +64,30 @@ kvarc_ret kvi_device_enter(struct kvarc_device *device);
 /* Makes the context current that was so before. */
 void kvi_device_leave(struct kvarc_device *device);
 
-/* Copies bytes to the device, whose context is current, in the order of a stream; the caller may
- * use them as soon as it returns. Returns OK, IO, MEM. */
-kvarc_ret kvi_device_copy(const struct kvarc_device *device, uint64_t to, const void *from,
-                          size_t bytes, void *stream);
+/* Opens the buffers for copies in the context, which is current. Returns OK, IO, MEM; close them in
+ * any case. */
+kvarc_ret kvi_copies_open(struct kvarc_device *device);
+/* Closes them in the context, which is current. */
+void kvi_copies_close(struct kvarc_device *device);
 
-/* Waits for what was queued on a stream of the context, which is current. Returns OK, IO (also of a
- * kernel that failed), MEM. */
-kvarc_ret kvi_device_wait(const struct kvarc_device *device, void *stream);
+/* Copies bytes to the device, whose context is current, in the order of a stream; the caller may
+ * use them as soon as it returns. Waits where the buffers are full of such copies that have not run
+ * yet, for the oldest. Returns OK, IO, MEM. */
+kvarc_ret kvi_device_copy(struct kvarc_device *device, uint64_t to, const void *from, size_t bytes,
+                          void *stream);
+
+/*
+ * Copies in the device's own stream, which waits for no other. *buffer: KVI_STAGING_BYTES to be
+ * filled and sent before the next one is taken. The context is current. All return OK, IO, MEM.
+ */
+kvarc_ret kvi_staging_take(struct kvarc_device *device, uint8_t **buffer);
+/* Copies the first bytes of it. */
+kvarc_ret kvi_staging_send(struct kvarc_device *device, uint64_t to, size_t bytes);
+/* Copies any number of bytes so. */
+kvarc_ret kvi_staging_copy(struct kvarc_device *device, uint64_t to, const void *from,
+                           size_t bytes);
+/* Makes a stream wait for all of these copies so far. */
+kvarc_ret kvi_staging_end(struct kvarc_device *device, void *stream);
 
 /* Reads the file of the kernels (NULL: the installed one) and loads them into the context, which
  * is current. Returns OK, OPTIONS, IO, MEM, MEMLIMIT. */
@@ -83,9 +117,9 @@ static inline uint32_t kvi_blocks_of(uint32_t warps)
 	return (warps + KVI_SMALL_WARPS - 1) / KVI_SMALL_WARPS;
 }
 /* Unloads kernels in the context, which is current. NULL-safe. */
-void kvi_device_unload(struct kvarc_device *device, struct kvi_kernels *kernels);
+void kvi_device_unload(struct kvarc_device *device, struct kvi_module *kernels);
 /* Launches a kernel of a module in the context, which is current. Returns OK, IO, MEM. */
-kvarc_ret kvi_device_launch(const struct kvarc_device *device, const struct kvi_kernels *kernels,
+kvarc_ret kvi_device_launch(const struct kvarc_device *device, const struct kvi_module *kernels,
                             const struct kvi_launch *launch, void **arguments, void *stream);
 
 #endif

@@ -9,7 +9,7 @@
  * hold. A stream that is captured takes launches of kernels that are loaded, and nothing else.
  *
  * The environment variable KVARC_STAND_IN has what is to go wrong: "no-gpu", "no-binary",
- * "no-memory" (copies to the device fail), "little-memory" (those of more than 1 MiB do),
+ * "no-pinned", "no-memory" (copies to the device fail), "little-memory" (those of more than 1 MiB do),
  * "other-products" (of the exact engine, by a bit), "no-launch", "no-fetch" (copies from it fail),
  * "one-payload" (only one copy of more than 4 KiB from it does not fail).
  */
@@ -499,7 +499,7 @@ int cuGraphDestroy(void *g)
 int cuMemHostAlloc(void **p, size_t bytes, unsigned)
 {
 	const locked l(lock);
-	*p = wanted("no-memory") || spoils() ? nullptr
+	*p = wanted("no-pinned") || spoils() ? nullptr
 	                                     : aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
 	if (!*p)
 		return OUT_OF_MEMORY;

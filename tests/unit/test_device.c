@@ -56,6 +56,7 @@ static void test_open(void **state)
 	o = options_of(DRIVER, KERNELS);
 	o.common.memlimit = 64 << 10; /* the file of the kernels is larger */
 	refuse(&o, KVARC_MEMLIMIT, "memory");
+	refuse_with("no-pinned", KVARC_MEM, "pinned memory for copies");
 	refuse_with("no-gpu", KVARC_OPTIONS, "finds no GPU");
 	refuse_with("no-binary", KVARC_OPTIONS,
 	            "has no kernels for stand-in of a GPU (compute capability 9.0)");
@@ -79,7 +80,7 @@ static void test_info(void **state)
 	kvarc_device_options o = options_of(DRIVER, KERNELS);
 	o.context = stand_in("stand_in_context");
 	assert_int_equal(kvarc_device_open(&d, &o), KVARC_OK);
-	assert_int_equal(left(), 1); /* the module */
+	assert_true(left() > 0); /* the module, and what copies need */
 	kvarc_device_close(&d);
 	kvarc_device_close(&d);
 	assert_int_equal(left(), 0);

@@ -28,6 +28,15 @@ static uint64_t lookups(void)
 	return (uint64_t)(uintptr_t)stand_in("stand_in_lookups");
 }
 
+/* Finds a call of the driver; call: a pointer to a pointer to it. */
+static void find_call(const char *name, void *call)
+{
+	const struct kvi_library_call calls[] = { { name, 0 } };
+	const char *missing;
+	assert_non_null(kvi_library_open(DRIVER, calls, 1, call, &missing));
+	assert_null(missing);
+}
+
 /* ----- a plan ------------------------------------------------ */
 
 /* An archive, a plan of all of it, and memory for it. */
@@ -92,6 +101,76 @@ static bool decoded(struct order_trial *t)
 
 static const struct synth_shape small = { KVARC_BF16, 2, 2, 32, 200, true, SYNTH_SMOOTH };
 
+/* ----- copies ------------------------------------------------ */
+
+/* More than the buffers have; those of f32 are decoded by the host. */
+static const struct synth_shape large = { KVARC_BF16, 8, 8, 128, 300, true, SYNTH_SMOOTH },
+				larger = { KVARC_F32, 4, 8, 128, 300, true, SYNTH_SMOOTH };
+
+/* Work of the caller's stream that is not done yet. */
+static void keep_busy(struct order_trial *t)
+{
+	static uint8_t *some;
+	free(some);
+	some = allocate(1);
+	assert_int_equal(kvarc_device_send(t->d, address(some), "x", 1, &stream), KVARC_OK);
+	(void)blocked();
+}
+
+/* Staging and placing wait for no work of the stream, which finds all of it. */
+static void test_stage(void **state)
+{
+	const struct synth_shape *shapes[] = { &small, &large, &larger };
+	(void)state;
+	for (int i = 0; i < 3; i++) {
+		struct order_trial t;
+		begin(&t, shapes[i]);
+		keep_busy(&t);
+		assert_int_equal(kvarc_device_stage(t.p, address(t.mem.staging), &stream),
+		                 KVARC_OK);
+		assert_int_equal(place_all(&t), KVARC_OK);
+		assert_int_equal(kvarc_device_decode(t.p, 0, UINT32_MAX, &stream), KVARC_OK);
+		/* other places for what is decoded next: the kernels before find their own */
+		t.mem.views[0].base = 0;
+		assert_int_equal(place_all(&t), KVARC_OK);
+		assert_int_equal(blocked(), 0);
+		assert_true(decoded(&t));
+		end(&t);
+	}
+}
+
+/* What is sent is what the bytes were, in memory of any kind; more than the buffers take waits. */
+static void test_send(void **state)
+{
+	enum { BYTES = 9 << 20 };
+	struct order_trial t;
+	uint8_t *to = allocate(BYTES), *from = allocate(BYTES);
+	void *fixed;
+	int (*host_alloc)(void **, size_t, unsigned), (*host_free)(void *);
+	(void)state;
+	find_call("cuMemHostAlloc", &host_alloc);
+	find_call("cuMemFreeHost", &host_free);
+	begin(&t, &small);
+	assert_int_equal(host_alloc(&fixed, 2, 0), 0);
+	memcpy(fixed, "ab", 2);
+	(void)blocked();
+	assert_int_equal(kvarc_device_send(t.d, address(to), fixed, 2, &stream), KVARC_OK);
+	memcpy(fixed, "xy", 2);
+	assert_int_equal(host_free(fixed), 0);
+	assert_int_equal(blocked(), 0);
+	settle();
+	assert_memory_equal(to, "ab", 2);
+	for (size_t i = 0; i < BYTES; i++)
+		from[i] = (uint8_t)(i % 251);
+	assert_int_equal(kvarc_device_send(t.d, address(to), from, BYTES, &stream), KVARC_OK);
+	assert_true(blocked() > 0);
+	settle();
+	assert_memory_equal(to, from, BYTES);
+	free(to);
+	free(from);
+	end(&t);
+}
+
 /* ----- captures ------------------------------------------------ */
 
 /* Calls of the driver that the library does not use. */
@@ -104,15 +183,10 @@ static struct capture_calls {
 
 static void find_capture(void)
 {
-	static const struct kvi_library_call calls[] = {
-		{ "cuStreamBeginCapture_v2", offsetof(struct capture_calls, begin) },
-		{ "cuStreamEndCapture", offsetof(struct capture_calls, end) },
-		{ "cuGraphLaunch", offsetof(struct capture_calls, launch) },
-		{ "cuGraphDestroy", offsetof(struct capture_calls, destroy) },
-	};
-	const char *missing;
-	assert_non_null(kvi_library_open(DRIVER, calls, 4, &capture, &missing));
-	assert_null(missing);
+	find_call("cuStreamBeginCapture_v2", &capture.begin);
+	find_call("cuStreamEndCapture", &capture.end);
+	find_call("cuGraphLaunch", &capture.launch);
+	find_call("cuGraphDestroy", &capture.destroy);
 }
 
 /* The first decode of a device is captured, and run twice. */
@@ -225,6 +299,8 @@ static int close_driver(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_stage),
+		cmocka_unit_test(test_send),
 		cmocka_unit_test(test_capture),
 		cmocka_unit_test_setup_teardown(test_stand_in_copies, open_driver, close_driver),
 		cmocka_unit_test_setup_teardown(test_stand_in_limits, open_driver, close_driver),
