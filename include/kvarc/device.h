@@ -196,6 +196,32 @@ KVARC_API void kvarc_device_plan_close(kvarc_device_plan **p);
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_plan_get_info(const kvarc_device_plan *p,
                                                                 kvarc_device_plan_info *info);
 
+/* Where the payload of a chunk is in the file of the archive. */
+typedef struct kvarc_device_payload {
+	uint64_t offset; /* a multiple of 16 */
+	uint32_t bytes;  /* 0: the host decodes the chunk */
+	uint32_t layer;
+} kvarc_device_payload;
+
+/*
+ * The payloads of a plan that reads, in the order of layers; n: chunks of its info. For callers that
+ * bring them to the device by other ways: RDMA, a pool of archives. Returns OK, PROG.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_plan_payloads(const kvarc_device_plan *p,
+                                                                kvarc_device_payload *payloads,
+                                                                size_t n);
+/*
+ * Says that the bytes from an offset on in the file of the archive are at an address that kernels
+ * can read: in memory of the device, or pinned and mapped. Kernels read payloads there that are in
+ * these bytes up to the next multiple of 16, so kvarc_device_stage leaves them out and the plan's
+ * info has fewer staging_bytes and file_bytes. May be called for several windows; stage behind it.
+ * The bytes are needed until what was queued for the plan is done, and have to be there when a
+ * decode runs, not when it is queued. They are checked like any others.
+ * Returns OK; PROG (also: offset and address differ in their lowest 4 bits).
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_plan_use(kvarc_device_plan *p, uint64_t offset,
+                                                           uint64_t bytes, uint64_t address);
+
 /*
  * Reads the payloads and copies them into staging memory; decodes what the host has to decode.
  * Copies go in a stream of the device's own while the next bytes are read: work that was queued

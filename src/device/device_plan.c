@@ -161,28 +161,27 @@ static int by_layer(const void *a, const void *b)
 	return x->head < y->head ? -1 : x->head > y->head;
 }
 
-/* Assigns offsets in staging memory to the payloads, and then to the jobs. */
-static void lay_out_staging(struct kvarc_device_plan *plan)
+void kvi_plan_lay_out_staging(struct kvarc_device_plan *plan)
 {
 	struct kvi_planned_chunk *c = plan->chunks.p;
 	uint64_t at = plan->constants.n;
 	for (size_t i = 0; i < plan->chunks.n; i++) {
 		c[i].job.payload = at;
-		at += kvi_part_aligned(c[i].job.payload_bytes);
+		at += c[i].given ? 0 : kvi_part_aligned(c[i].job.payload_bytes);
 	}
 	plan->jobs_at = at;
+	plan->info.staging_bytes = at + plan->chunks.n * sizeof(struct kvi_gpu_chunk);
 }
 
 static void lay_out(struct kvarc_device_plan *plan)
 {
 	struct kvi_planned_chunk *c = plan->chunks.p;
 	struct kvi_work_layout l = { 0 };
-	lay_out_staging(plan);
+	kvi_plan_lay_out_staging(plan);
 	for (size_t i = 0; i < plan->chunks.n; i++)
 		kvi_gpu_chunk_place(&c[i].job, &c[i].work,
 		                    kvi_work_take(&l, c[i].layer, c[i].work.bytes));
 	plan->info.work_bytes = l.most;
-	plan->info.staging_bytes = plan->jobs_at + plan->chunks.n * sizeof(struct kvi_gpu_chunk);
 	plan->info.status_bytes = plan->chunks.n * sizeof(uint32_t);
 	plan->info.chunks = (uint32_t)plan->chunks.n;
 	if (plan->chunks.n) {

@@ -209,7 +209,7 @@ static kvarc_ret fetch(struct kvarc_device_plan *plan, const struct kvi_planned_
 	                   : kvi_reader_bytes(plan->r, to, chunk->file_bytes, chunk->file_offset);
 }
 
-/* The bytes of a chunk in staging memory: to where the next one begins. */
+/* The bytes of a chunk in staging memory: to where the next one begins. 0: it is given. */
 static uint64_t slot_bytes(const struct kvarc_device_plan *plan, size_t i)
 {
 	const struct kvi_planned_chunk *c = plan->chunks.p;
@@ -234,7 +234,8 @@ static kvarc_ret fetch_batch(struct kvarc_device_plan *plan, size_t first, size_
 	const struct kvi_planned_chunk *c = plan->chunks.p;
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = first; i < end && !ret; i++)
-		ret = fetch(plan, &c[i], to + (c[i].job.payload - c[first].job.payload));
+		if (!c[i].given)
+			ret = fetch(plan, &c[i], to + (c[i].job.payload - c[first].job.payload));
 	return ret;
 }
 
@@ -270,7 +271,7 @@ static kvarc_ret stage_payloads(struct kvarc_device_plan *plan, uint64_t staging
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0, end; i < plan->chunks.n && !ret; i = end) {
 		end = i + 1;
-		if (c[i].predicted)
+		if (c[i].predicted || c[i].given)
 			continue;
 		end = batch_end(plan, i, &bytes);
 		ret = stage_batch(plan, i, end, bytes, staging + c[i].job.payload);

@@ -19,6 +19,7 @@ struct kvi_planned_chunk {
 	struct kvi_gpu_work work;
 	uint64_t file_offset; /* offset of its payload in the file */
 	uint32_t file_bytes;
+	uint64_t given; /* address of its payload in memory of the caller; 0: it is staged */
 	uint64_t t0; /* first token in the track */
 	uint32_t tensor, layer;
 	uint32_t from, to; /* the tokens of the chunk that the range has */
@@ -84,6 +85,8 @@ kvarc_ret kvi_plan_begin_constants(struct kvarc_device_plan *plan);
  * Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_plan_add_params(struct kvarc_device_plan *plan, struct kvi_planned_params *of,
                               const struct kvi_params *params, const struct kvi_chunk *shape);
+/* Assigns offsets in staging memory to payloads that are not given, and to the jobs. */
+void kvi_plan_lay_out_staging(struct kvarc_device_plan *plan);
 /* n rounded up to a multiple of KVI_PART_ALIGN. */
 static inline uint64_t kvi_part_aligned(uint64_t n)
 {

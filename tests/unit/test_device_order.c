@@ -171,6 +171,57 @@ static void test_send(void **state)
 	end(&t);
 }
 
+/* ----- bytes that are there ------------------------------------------------ */
+
+/* All chunks but the last of an archive are in the device: they are not read, nor have they staging
+ * memory. */
+static void test_window(void **state)
+{
+	kvarc_device_plan_info before, info;
+	kvarc_device_payload payloads[64];
+	struct order_trial t;
+	uint64_t given = 0, end_of_given = 0;
+	(void)state;
+	begin(&t, &small);
+	assert_int_equal(kvarc_device_plan_get_info(t.p, &before), KVARC_OK);
+	assert_int_equal(kvarc_device_plan_payloads(t.p, payloads, before.chunks + 1), KVARC_PROG);
+	assert_int_equal(kvarc_device_plan_payloads(t.p, payloads, before.chunks), KVARC_OK);
+	/* a window of all chunks but the last of the file, and of a part of that one */
+	for (uint32_t i = 0; i < before.chunks; i++) {
+		assert_int_equal(payloads[i].offset % 16, 0);
+		assert_true(!i || payloads[i].layer >= payloads[i - 1].layer);
+		if (payloads[i].offset > end_of_given)
+			end_of_given = payloads[i].offset;
+	}
+	uint8_t *window = allocate(end_of_given + 16);
+	memcpy(window, t.m.f.p + 64, end_of_given);
+	for (uint32_t i = 0; i < before.chunks; i++)
+		if (payloads[i].offset != end_of_given) {
+			given += payloads[i].bytes;
+			memset(t.m.f.p + payloads[i].offset, 0, payloads[i].bytes);
+		}
+	assert_int_equal(kvarc_device_plan_use(t.p, 64, end_of_given, address(window) + 8),
+	                 KVARC_PROG);
+	assert_int_equal(kvarc_device_plan_use(t.p, 64, end_of_given - 48, address(window)),
+	                 KVARC_OK);
+	assert_int_equal(kvarc_device_plan_get_info(t.p, &info), KVARC_OK);
+	assert_int_equal(info.file_bytes, before.file_bytes - given);
+	assert_true(info.file_bytes > 0 && info.staging_bytes <= before.staging_bytes - given);
+	(void)stand_in("stand_in_copied");
+	uint8_t *staging = allocate(info.staging_bytes);
+	assert_int_equal(kvarc_device_stage(t.p, address(staging), &stream), KVARC_OK);
+	assert_true((uintptr_t)stand_in("stand_in_copied") <= info.staging_bytes);
+	assert_int_equal(place_all(&t), KVARC_OK);
+	assert_int_equal(kvarc_device_decode(t.p, 0, UINT32_MAX, &stream), KVARC_OK);
+	assert_true(decoded(&t));
+	window[payloads[0].offset - 64 + payloads[0].bytes / 2] ^= 4;
+	assert_int_equal(kvarc_device_decode(t.p, 0, UINT32_MAX, &stream), KVARC_OK);
+	assert_false(decoded(&t));
+	free(window);
+	end(&t);
+	free(staging);
+}
+
 /* ----- captures ------------------------------------------------ */
 
 /* Calls of the driver that the library does not use. */
@@ -301,6 +352,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_stage),
 		cmocka_unit_test(test_send),
+		cmocka_unit_test(test_window),
 		cmocka_unit_test(test_capture),
 		cmocka_unit_test_setup_teardown(test_stand_in_copies, open_driver, close_driver),
 		cmocka_unit_test_setup_teardown(test_stand_in_limits, open_driver, close_driver),
