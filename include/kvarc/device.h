@@ -204,8 +204,8 @@ typedef struct kvarc_device_payload {
 } kvarc_device_payload;
 
 /*
- * The payloads of a plan that reads, in the order of layers; n: chunks of its info. For callers that
- * bring them to the device by other ways: RDMA, a pool of archives. Returns OK, PROG.
+ * The payloads of a plan that reads, in the order of layers; n: chunks of its info. For callers
+ * that bring them to the device by other ways: RDMA, a pool of archives. Returns OK, PROG.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_plan_payloads(const kvarc_device_plan *p,
                                                                 kvarc_device_payload *payloads,
@@ -233,6 +233,19 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_plan_use(kvarc_device_plan *p,
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_stage(kvarc_device_plan *p, uint64_t staging,
                                                         void *stream);
+
+/*
+ * As kvarc_device_stage, but of some layers; n_layers UINT32_MAX: to the last. The first call is of
+ * the plan's first layer, and each one continues where the one before ended, in the same staging
+ * memory. Behind it, and behind a kvarc_device_place that may come between any two, its layers can
+ * be decoded: so a layer is decoded while the next ones are read and copied. `stream` waits for
+ * these layers; for another one to wait, call it with that one's, or record an event behind it.
+ * What the host predicts of all layers (levels 2 to 8) comes in one pass, in the first call.
+ * Returns as kvarc_device_stage does, and GEOMETRY (no such layers).
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_stage_layers(kvarc_device_plan *p,
+                                                               uint64_t staging, uint32_t layer0,
+                                                               uint32_t n_layers, void *stream);
 
 /*
  * Where the elements of a tensor go, or are. Token t of the range is row t - range.t0; of a plan

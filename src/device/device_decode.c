@@ -194,6 +194,8 @@ kvarc_ret kvarc_device_decode(kvarc_device_plan *p, uint32_t layer0, uint32_t n_
 		                "%s: call kvarc_device_stage and kvarc_device_place before it",
 		                call);
 	ret = kvi_plan_layers(p, call, layer0, n_layers, &first, &end);
+	if (!ret)
+		ret = kvi_plan_check_staged(p, call, end);
 	if (ret == KVARC_OK)
 		ret = kvi_device_enter(p->d);
 	if (ret)

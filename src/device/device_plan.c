@@ -282,6 +282,15 @@ kvarc_ret kvi_plan_check_use(const struct kvarc_device_plan *plan, const char *c
 	return KVARC_OK;
 }
 
+kvarc_ret kvi_plan_check_staged(const struct kvarc_device_plan *plan, const char *call, size_t end)
+{
+	const struct kvi_planned_chunk *c = plan->chunks.p;
+	if (!end || c[end - 1].layer < plan->staged_to)
+		return KVARC_OK;
+	return kvi_fail(plan->d->error, KVARC_PROG, "%s: layer %u was not staged", call,
+	                (unsigned)c[end - 1].layer);
+}
+
 kvarc_ret kvarc_device_plan_get_info(const kvarc_device_plan *p, kvarc_device_plan_info *info)
 {
 	if (!p || !info)

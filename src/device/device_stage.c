@@ -216,14 +216,13 @@ static uint64_t slot_bytes(const struct kvarc_device_plan *plan, size_t i)
 	return (i + 1 < plan->chunks.n ? c[i + 1].job.payload : plan->jobs_at) - c[i].job.payload;
 }
 
-/* The chunks from number i on that fit into a buffer, one at least; *bytes: what they have. They
- * are together in staging memory, and copied together. */
-static size_t batch_end(const struct kvarc_device_plan *plan, size_t i, size_t *bytes)
+/* The chunks from number i on, before `end`, that fit into a buffer, one at least; *bytes: what
+ * they have. They are together in staging memory, and copied together. */
+static size_t batch_end(const struct kvarc_device_plan *plan, size_t i, size_t end, size_t *bytes)
 {
 	const struct kvi_planned_chunk *c = plan->chunks.p;
 	uint64_t sum = slot_bytes(plan, i++);
-	while (i < plan->chunks.n && !c[i].predicted &&
-	       sum + slot_bytes(plan, i) <= KVI_STAGING_BYTES)
+	while (i < end && !c[i].predicted && sum + slot_bytes(plan, i) <= KVI_STAGING_BYTES)
 		sum += slot_bytes(plan, i++);
 	*bytes = (size_t)sum;
 	return i;
@@ -264,40 +263,79 @@ static kvarc_ret stage_batch(struct kvarc_device_plan *plan, size_t first, size_
 	return ret ? ret : kvi_staging_send(plan->d, to, bytes);
 }
 
-static kvarc_ret stage_payloads(struct kvarc_device_plan *plan, uint64_t staging)
+/* The payloads of the chunks number first to end - 1. */
+static kvarc_ret stage_payloads(struct kvarc_device_plan *plan, size_t first, size_t end,
+                                uint64_t staging)
 {
 	const struct kvi_planned_chunk *c = plan->chunks.p;
 	size_t bytes;
 	kvarc_ret ret = KVARC_OK;
-	for (size_t i = 0, end; i < plan->chunks.n && !ret; i = end) {
-		end = i + 1;
+	for (size_t i = first, next; i < end && !ret; i = next) {
+		next = i + 1;
 		if (c[i].predicted || c[i].given)
 			continue;
-		end = batch_end(plan, i, &bytes);
-		ret = stage_batch(plan, i, end, bytes, staging + c[i].job.payload);
+		next = batch_end(plan, i, end, &bytes);
+		ret = stage_batch(plan, i, next, bytes, staging + c[i].job.payload);
 	}
+	return ret;
+}
+
+/* ----- layers ------------------------------------------------ */
+
+/* Begins with the first layer: what all of them need, and what comes in one pass over all. */
+static kvarc_ret stage_common(struct kvarc_device_plan *plan, uint64_t staging)
+{
+	kvarc_ret ret = stage_constants(plan, staging);
 	return ret ? ret : stage_predicted(plan, staging);
+}
+
+static kvarc_ret stage(struct kvarc_device_plan *plan, bool begins, size_t first, size_t end,
+                       uint64_t staging, void *stream)
+{
+	kvarc_ret ret = kvi_device_enter(plan->d);
+	if (ret)
+		return ret;
+	if (begins)
+		ret = stage_common(plan, staging);
+	if (ret == KVARC_OK)
+		ret = stage_payloads(plan, first, end, staging);
+	/* a caller may give memory back whose copies are on their way */
+	const kvarc_ret ended = kvi_staging_end(plan->d, stream);
+	kvi_device_leave(plan->d);
+	return ret ? ret : ended;
+}
+
+kvarc_ret kvarc_device_stage_layers(kvarc_device_plan *p, uint64_t staging, uint32_t layer0,
+                                    uint32_t n_layers, void *stream)
+{
+	static const char call[] = "kvarc_device_stage_layers";
+	size_t first, end;
+	uint64_t stop;
+	if (!p || !staging || staging % KVI_PLACE_ALIGN)
+		return kvi_fail(p ? p->d->error : NULL, KVARC_PROG,
+		                "%s: staging is not an address that is aligned to %d bytes", call,
+		                (int)KVI_PLACE_ALIGN);
+	kvarc_ret ret = kvi_plan_has_layers(p, call, layer0, n_layers, &stop);
+	if (!ret)
+		ret = kvi_plan_layers(p, call, layer0, n_layers, &first, &end);
+	if (ret)
+		return ret;
+	const bool begins = layer0 == p->info.layer0;
+	if (!begins && (p->staging != staging || p->staged_to != layer0))
+		return kvi_fail(p->d->error, KVARC_PROG,
+		                "%s: layers come in their order, to the same staging memory", call);
+	if (begins)
+		p->work = 0;
+	p->staging = 0;
+	ret = stage(p, begins, first, end, staging, stream);
+	if (ret == KVARC_OK) {
+		p->staging = staging;
+		p->staged_to = stop;
+	}
+	return ret;
 }
 
 kvarc_ret kvarc_device_stage(kvarc_device_plan *p, uint64_t staging, void *stream)
 {
-	if (!p || !staging || staging % KVI_PLACE_ALIGN)
-		return kvi_fail(p ? p->d->error : NULL, KVARC_PROG,
-		                "kvarc_device_stage: staging is not an address that is aligned to "
-		                "%d bytes",
-		                (int)KVI_PLACE_ALIGN);
-	p->staging = p->work = 0;
-	kvarc_ret ret = kvi_device_enter(p->d);
-	if (ret)
-		return ret;
-	ret = stage_constants(p, staging);
-	if (ret == KVARC_OK)
-		ret = stage_payloads(p, staging);
-	/* a caller may give memory back whose copies are on their way */
-	const kvarc_ret ended = kvi_staging_end(p->d, stream);
-	ret = ret ? ret : ended;
-	kvi_device_leave(p->d);
-	if (ret == KVARC_OK)
-		p->staging = staging;
-	return ret;
+	return kvarc_device_stage_layers(p, staging, p ? p->info.layer0 : 0, UINT32_MAX, stream);
 }

@@ -20,7 +20,7 @@ struct kvi_planned_chunk {
 	uint64_t file_offset; /* offset of its payload in the file */
 	uint32_t file_bytes;
 	uint64_t given; /* address of its payload in memory of the caller; 0: it is staged */
-	uint64_t t0; /* first token in the track */
+	uint64_t t0;    /* first token in the track */
 	uint32_t tensor, layer;
 	uint32_t from, to; /* the tokens of the chunk that the range has */
 	uint16_t head;
@@ -63,6 +63,7 @@ struct kvarc_device_plan {
 	uint64_t tables_at;             /* offset of struct kvi_gpu_tables */
 	uint64_t jobs_at;               /* offset of the jobs, in the order of chunks or outputs */
 	uint64_t staging, work, status; /* addresses; 0: not staged, not placed */
+	uint64_t staged_to;             /* number of the first layer that is not staged yet */
 	kvarc_device_plan_info info;
 
 	/* Members of plans that write. */
@@ -127,6 +128,9 @@ bool kvi_plan_has_kernel(unsigned codec, uint32_t dtype);
  * GEOMETRY. */
 kvarc_ret kvi_plan_has_layers(const struct kvarc_device_plan *plan, const char *call,
                               uint32_t layer0, uint32_t n, uint64_t *stop);
+
+/* Whether the chunks before number `end` are staged; PROG: they are not. */
+kvarc_ret kvi_plan_check_staged(const struct kvarc_device_plan *plan, const char *call, size_t end);
 
 /* The chunks of the layers layer0 .. layer0 + n - 1: *first to *end - 1. GEOMETRY: the plan does
  * not have these layers. */

@@ -130,7 +130,7 @@ static void test_stage(void **state)
 		                 KVARC_OK);
 		assert_int_equal(place_all(&t), KVARC_OK);
 		assert_int_equal(kvarc_device_decode(t.p, 0, UINT32_MAX, &stream), KVARC_OK);
-		/* other places for what is decoded next: the kernels before find their own */
+		/* jobs for what is decoded next, which the kernels before do not find */
 		t.mem.views[0].base = 0;
 		assert_int_equal(place_all(&t), KVARC_OK);
 		assert_int_equal(blocked(), 0);
@@ -220,6 +220,59 @@ static void test_window(void **state)
 	free(window);
 	end(&t);
 	free(staging);
+}
+
+/* ----- layers ------------------------------------------------ */
+
+/* Whether the elements of a layer are there, and those of later ones are not. */
+static bool has_layers(const struct order_trial *t, uint32_t n)
+{
+	for (size_t i = 0; i < t->m.c.geometry.n_tensors; i++)
+		if (holds(&t->mem, &t->m.c, i, 0, 0, t->m.c.shape.tokens) != (i / 2 < n))
+			return false;
+	return true;
+}
+
+static kvarc_ret stage_layers(struct order_trial *t, uint32_t layer0, uint32_t n)
+{
+	return kvarc_device_stage_layers(t->p, address(t->mem.staging), layer0, n, &stream);
+}
+
+/* A layer is decoded before the next ones are read; layers come in their order. */
+static void test_layers(void **state)
+{
+	struct order_trial t;
+	(void)state;
+	begin(&t, &large);
+	assert_int_equal(stage_layers(&t, 1, 1), KVARC_PROG);
+	assert_int_equal(stage_layers(&t, 0, 9), KVARC_GEOMETRY);
+	(void)stand_in("stand_in_copied");
+	assert_int_equal(stage_layers(&t, 0, 1), KVARC_OK);
+	assert_true((uintptr_t)stand_in("stand_in_copied") < t.m.f.n / 4);
+	assert_int_equal(place_all(&t), KVARC_OK);
+	assert_int_equal(kvarc_device_decode(t.p, 1, 1, &stream), KVARC_PROG);
+	assert_int_equal(kvarc_device_decode(t.p, 0, UINT32_MAX, &stream), KVARC_PROG);
+	(void)blocked();
+	for (uint32_t layer = 0; layer < 3; layer++) {
+		uint8_t byte;
+		assert_int_equal(kvarc_device_decode(t.p, layer, 1, &stream), KVARC_OK);
+		if (layer < 2) {
+			assert_int_equal(stage_layers(&t, layer + 2, 1), KVARC_PROG);
+			assert_int_equal(stage_layers(&t, layer + 1, 1), KVARC_OK);
+		}
+		assert_int_equal(blocked(), 0);
+		if (layer == 1) { /* two are on their way */
+			assert_int_equal(
+				kvarc_device_fetch(t.d, &byte, address(t.mem.work), 1, &stream),
+				KVARC_OK);
+			assert_true(has_layers(&t, 2));
+			(void)blocked();
+		}
+	}
+	assert_int_equal(stage_layers(&t, 3, UINT32_MAX), KVARC_OK);
+	assert_int_equal(kvarc_device_decode(t.p, 3, UINT32_MAX, &stream), KVARC_OK);
+	assert_true(decoded(&t));
+	end(&t);
 }
 
 /* ----- captures ------------------------------------------------ */
@@ -353,6 +406,7 @@ int main(void)
 		cmocka_unit_test(test_stage),
 		cmocka_unit_test(test_send),
 		cmocka_unit_test(test_window),
+		cmocka_unit_test(test_layers),
 		cmocka_unit_test(test_capture),
 		cmocka_unit_test_setup_teardown(test_stand_in_copies, open_driver, close_driver),
 		cmocka_unit_test_setup_teardown(test_stand_in_limits, open_driver, close_driver),
