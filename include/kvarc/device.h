@@ -21,6 +21,9 @@ extern "C" {
  * (CUstream, cudaStream_t; NULL: the default one). A device has 8 MiB of pinned memory of the host,
  * which memlimit does not count, and a stream of its own.
  *
+ * Once a kernel has failed (IO, and the error says so), its own or another of the context, nothing
+ * works in the context any more: the primary one lasts as long as the process.
+ *
  * Copies in the order of a stream (kvarc_device_send, kvarc_device_place) wait for nothing as long
  * as those of the device that have not run yet are of 4 MiB and 16 pieces of 256 KiB at most; then
  * for the oldest. They read memory of any kind, pinned or not, before they return.
@@ -51,9 +54,9 @@ typedef struct kvarc_device_options {
 
 /*
  * Opens a GPU. options may be NULL. On failure *d is NULL.
- * Returns OK, OPTIONS (no driver, no such GPU, no kernels, none for this architecture: the error
- * says which, and the host can decode instead), IO (the driver failed otherwise), MEM (of the GPU,
- * too), MEMLIMIT, PROG.
+ * Returns OK, OPTIONS (no driver, no such GPU, no kernels, none for this architecture or for this
+ * driver: the error says which, and the host can decode instead), IO (the driver failed otherwise),
+ * MEM (of the GPU, too), MEMLIMIT, PROG.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_open(kvarc_device **d,
                                                        const kvarc_device_options *options);

@@ -42,17 +42,17 @@ static kvarc_ret read_file(struct kvarc_device *device, const char *path, void *
 
 static kvarc_ret fail_module(const struct kvarc_device *device, const char *path, int result)
 {
-	switch (result) {
-	case KVI_CU_NO_BINARY:
-	case KVI_CU_UNSUPPORTED_PTX:
-		return kvi_fail(device->error, KVARC_OPTIONS,
-		                "%s has no kernels for %s (compute capability %u.%u)", path,
-		                device->info.name, device->info.major, device->info.minor);
-	case KVI_CU_INVALID_IMAGE:
-		return kvi_fail(device->error, KVARC_OPTIONS, "%s: not a file of kernels", path);
-	default:
+	const kvarc_device_info *i = &device->info;
+	/* drivers say any of these to kernels of a newer toolkit */
+	if (result != KVI_CU_NO_BINARY && result != KVI_CU_UNSUPPORTED_PTX &&
+	    result != KVI_CU_INVALID_IMAGE)
 		return kvi_driver_fail(&device->driver, device->error, KVARC_IO, result, path);
-	}
+	return kvi_fail(device->error, KVARC_OPTIONS,
+	                "%s has no kernels for %s (compute capability %u.%u) that the NVIDIA "
+	                "driver, of CUDA %u.%u, can load (error %d); this library's are of CUDA "
+	                "%s: install a newer driver, or compile them with an older toolkit",
+	                path, i->name, i->major, i->minor, i->driver_version / 1000,
+	                i->driver_version % 1000 / 10, result, KVARC_CUDA_VERSION);
 }
 
 /* ----- the kernels of each file ------------------------------------------------ */

@@ -5,6 +5,7 @@
 #include "driver.h"
 
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "util/error.h"
@@ -55,6 +56,20 @@ static const struct kvi_library_call calls[] = {
 	CALL("cuMemFree_v2", memory_free),
 };
 
+/* Whether a result means that a kernel failed: all calls of its context then give it, for good. */
+static bool is_for_good(int result)
+{
+	enum {
+		ILLEGAL_ADDRESS = 700,
+		TIMEOUT = 702,
+		ASSERT = 710,
+		STACK_ERROR = 714,
+		FAILED = 719
+	};
+	return result == ILLEGAL_ADDRESS || result == TIMEOUT || result == ASSERT ||
+	       (result >= STACK_ERROR && result <= FAILED);
+}
+
 kvarc_ret kvi_driver_fail(const struct kvi_driver *driver, kvarc_error *error, kvarc_ret code,
                           int result, const char *what)
 {
@@ -64,7 +79,10 @@ kvarc_ret kvi_driver_fail(const struct kvi_driver *driver, kvarc_error *error, k
 	if (driver->error_text(result, &text) || !text)
 		text = "no text";
 	return kvi_fail(error, result == KVI_CU_OUT_OF_MEMORY ? KVARC_MEM : code,
-	                "%s: the NVIDIA driver says %s (%s)", what, name, text);
+	                "%s: the NVIDIA driver says %s (%s)%s", what, name, text,
+	                is_for_good(result)
+	                        ? "; a kernel has failed: nothing works in this context any more"
+	                        : "");
 }
 
 kvarc_ret kvi_driver_load(struct kvi_driver *driver, const char *file, kvarc_error *error)

@@ -9,9 +9,10 @@
  * hold. A stream that is captured takes launches of kernels that are loaded, and nothing else.
  *
  * The environment variable KVARC_STAND_IN has what is to go wrong: "no-gpu", "no-binary",
- * "no-pinned", "no-memory" (copies to the device fail), "little-memory" (those of more than 1 MiB
- * do), "other-products" (of the exact engine, by a bit), "no-launch", "no-fetch" (copies from it
- * fail), "one-payload" (only one copy of more than 4 KiB from it does not fail).
+ * "other-image" or "newer-ptx" (modules do not load), "no-pinned", "no-memory" (copies to the device
+ * fail), "little-memory" (those of more than 1 MiB do), "other-products" (of the exact engine, by a
+ * bit), "no-launch", "no-fetch" (copies from it fail), "one-payload" (only one copy of more than
+ * 4 KiB from it does not fail).
  */
 #include <cstdint>
 #include <cstdio>
@@ -33,7 +34,9 @@ enum {
 	OUT_OF_MEMORY = 2,
 	NO_DEVICE = 100,
 	INVALID_DEVICE = 101,
+	INVALID_IMAGE = 200,
 	NO_BINARY = 209,
+	UNSUPPORTED_PTX = 222,
 	NOT_FOUND = 500,
 	NOT_READY = 600,
 	LAUNCH_FAILED = 719,
@@ -283,6 +286,8 @@ int cuModuleLoadData(void **module, const void *)
 {
 	if (!pushed || spoils() || wanted("no-binary"))
 		return pushed ? NO_BINARY : INVALID_DEVICE;
+	if (wanted("other-image") || wanted("newer-ptx"))
+		return wanted("other-image") ? INVALID_IMAGE : UNSUPPORTED_PTX;
 	*module = new module_of();
 	modules++;
 	return SUCCESS;

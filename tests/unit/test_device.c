@@ -59,7 +59,10 @@ static void test_open(void **state)
 	refuse_with("no-pinned", KVARC_MEM, "pinned memory for copies");
 	refuse_with("no-gpu", KVARC_OPTIONS, "finds no GPU");
 	refuse_with("no-binary", KVARC_OPTIONS,
-	            "has no kernels for stand-in of a GPU (compute capability 9.0)");
+	            "has no kernels for stand-in of a GPU (compute capability 9.0) that the NVIDIA "
+	            "driver, of CUDA 13.0, can load (error 209); this library's are of CUDA ");
+	refuse_with("other-image", KVARC_OPTIONS, "(error 200)");
+	refuse_with("newer-ptx", KVARC_OPTIONS, "(error 222)");
 	assert_int_equal(left(), 0);
 }
 
@@ -383,6 +386,7 @@ static void test_misuse(void **state)
 	assert_int_equal(kvarc_device_decode(p, 2, 1, NULL), KVARC_GEOMETRY);
 	setenv("KVARC_STAND_IN", "no-launch", 1);
 	assert_int_equal(kvarc_device_decode(p, 0, 1, NULL), KVARC_IO);
+	assert_non_null(strstr(error.text, "nothing works in this context any more"));
 	unsetenv("KVARC_STAND_IN");
 	mem.pages[1] = 99;
 	assert_int_equal(kvarc_device_decode(p, 0, 2, NULL), KVARC_OK);
