@@ -17,52 +17,6 @@ static kvarc_ret fail_copy(const struct kvarc_device *device, int result)
 
 /* ----- buffers ------------------------------------------------ */
 
-static int open_buffers(const struct kvi_driver *driver, struct kvi_copies *copies, unsigned n,
-                        size_t bytes)
-{
-	void *memory = NULL;
-	int result = driver->host_alloc(&memory, n * bytes, 0);
-	copies->memory = result ? NULL : memory;
-	copies->bytes = bytes;
-	for (; copies->n < n && !result; copies->n += !result)
-		result = driver->event_create(&copies->done[copies->n], KVI_CU_EVENT_NO_TIMING);
-	return result;
-}
-
-static void close_buffers(const struct kvi_driver *driver, struct kvi_copies *copies)
-{
-	while (copies->n)
-		driver->event_destroy(copies->done[--copies->n]);
-	if (copies->memory)
-		driver->host_free(copies->memory);
-}
-
-kvarc_ret kvi_copies_open(struct kvarc_device *device)
-{
-	const struct kvi_driver *v = &device->driver;
-	int result = open_buffers(v, &device->staging, KVI_STAGING_BUFFERS, KVI_STAGING_BYTES);
-	if (!result)
-		result = open_buffers(v, &device->ordered, KVI_ORDERED_BUFFERS, KVI_ORDERED_BYTES);
-	if (!result)
-		result = v->event_create(&device->staged, KVI_CU_EVENT_NO_TIMING);
-	if (!result)
-		result = v->stream_create(&device->stream, KVI_CU_STREAM_NON_BLOCKING);
-	return result ? kvi_driver_fail(v, device->error, KVARC_IO, result,
-	                                "pinned memory for copies to the device")
-	              : KVARC_OK;
-}
-
-void kvi_copies_close(struct kvarc_device *device)
-{
-	const struct kvi_driver *v = &device->driver;
-	if (device->stream)
-		v->stream_destroy(device->stream);
-	if (device->staged)
-		v->event_destroy(device->staged);
-	close_buffers(v, &device->ordered);
-	close_buffers(v, &device->staging);
-}
-
 /* The buffer whose turn it is, once the copy from it is done. */
 static kvarc_ret take(const struct kvarc_device *device, const struct kvi_copies *copies,
                       uint8_t **buffer)
@@ -105,7 +59,8 @@ static kvarc_ret put(const struct kvarc_device *device, struct kvi_copies *copie
 kvarc_ret kvi_device_copy(struct kvarc_device *device, uint64_t to, const void *from, size_t bytes,
                           void *stream)
 {
-	return put(device, &device->ordered, to, from, bytes, stream);
+	return put(device, stream == device->stream ? &device->staging : &device->ordered, to, from,
+	           bytes, stream);
 }
 
 kvarc_ret kvi_staging_take(struct kvarc_device *device, uint8_t **buffer)
@@ -116,18 +71,4 @@ kvarc_ret kvi_staging_take(struct kvarc_device *device, uint8_t **buffer)
 kvarc_ret kvi_staging_send(struct kvarc_device *device, uint64_t to, size_t bytes)
 {
 	return send(device, &device->staging, to, bytes, device->stream);
-}
-
-kvarc_ret kvi_staging_copy(struct kvarc_device *device, uint64_t to, const void *from, size_t bytes)
-{
-	return put(device, &device->staging, to, from, bytes, device->stream);
-}
-
-kvarc_ret kvi_staging_end(struct kvarc_device *device, void *stream)
-{
-	const struct kvi_driver *v = &device->driver;
-	int result = v->event_record(device->staged, device->stream);
-	if (!result)
-		result = v->stream_wait_event(stream, device->staged, 0);
-	return fail_copy(device, result);
 }

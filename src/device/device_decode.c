@@ -181,6 +181,16 @@ static size_t launch_end(const struct kvi_planned_chunk *chunk, size_t first, si
 	return next;
 }
 
+/* Whether the chunks before number `end` are staged; PROG: they are not. */
+static kvarc_ret check_staged(const struct kvarc_device_plan *plan, const char *call, size_t end)
+{
+	const struct kvi_planned_chunk *c = plan->chunks.p;
+	if (!end || c[end - 1].layer < plan->staged_to)
+		return KVARC_OK;
+	return kvi_fail(plan->d->error, KVARC_PROG, "%s: layer %u was not staged", call,
+	                (unsigned)c[end - 1].layer);
+}
+
 kvarc_ret kvarc_device_decode(kvarc_device_plan *p, uint32_t layer0, uint32_t n_layers,
                               void *stream)
 {
@@ -195,7 +205,7 @@ kvarc_ret kvarc_device_decode(kvarc_device_plan *p, uint32_t layer0, uint32_t n_
 		                call);
 	ret = kvi_plan_layers(p, call, layer0, n_layers, &first, &end);
 	if (!ret)
-		ret = kvi_plan_check_staged(p, call, end);
+		ret = check_staged(p, call, end);
 	if (ret == KVARC_OK)
 		ret = kvi_device_enter(p->d);
 	if (ret)

@@ -171,20 +171,13 @@ void kvi_device_unload(struct kvarc_device *device, struct kvi_module *kernels)
 	kvi_free(&device->alloc, kernels);
 }
 
-kvarc_ret kvi_device_load_kernels(struct kvarc_device *device, const char *file)
+kvarc_ret kvi_device_load(struct kvarc_device *device, struct kvi_module **out)
 {
-	return LOAD(device, file, KVARC_KERNELS_FILE, decoders, &device->module);
-}
-
-kvarc_ret kvi_device_load_encoders(struct kvarc_device *device)
-{
-	return LOAD(device, device->encoders_file, KVARC_ENCODERS_FILE, encoders,
-	            &device->encoders);
-}
-
-kvarc_ret kvi_device_load_exact(struct kvarc_device *device)
-{
-	return LOAD(device, device->exact_file, KVARC_EXACT_FILE, exact, &device->exact);
+	if (out == &device->module)
+		return LOAD(device, device->kernels_file, KVARC_KERNELS_FILE, decoders, out);
+	if (out == &device->encoders)
+		return LOAD(device, device->encoders_file, KVARC_ENCODERS_FILE, encoders, out);
+	return LOAD(device, device->exact_file, KVARC_EXACT_FILE, exact, out);
 }
 
 /* ----- launches ------------------------------------------------ */

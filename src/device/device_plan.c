@@ -161,7 +161,8 @@ static int by_layer(const void *a, const void *b)
 	return x->head < y->head ? -1 : x->head > y->head;
 }
 
-void kvi_plan_lay_out_staging(struct kvarc_device_plan *plan)
+/* Assigns offsets in staging memory to payloads that are not given, and to the jobs. */
+static void lay_out_staging(struct kvarc_device_plan *plan)
 {
 	struct kvi_planned_chunk *c = plan->chunks.p;
 	uint64_t at = plan->constants.n;
@@ -177,7 +178,7 @@ static void lay_out(struct kvarc_device_plan *plan)
 {
 	struct kvi_planned_chunk *c = plan->chunks.p;
 	struct kvi_work_layout l = { 0 };
-	kvi_plan_lay_out_staging(plan);
+	lay_out_staging(plan);
 	for (size_t i = 0; i < plan->chunks.n; i++)
 		kvi_gpu_chunk_place(&c[i].job, &c[i].work,
 		                    kvi_work_take(&l, c[i].layer, c[i].work.bytes));
@@ -282,20 +283,62 @@ kvarc_ret kvi_plan_check_use(const struct kvarc_device_plan *plan, const char *c
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_plan_check_staged(const struct kvarc_device_plan *plan, const char *call, size_t end)
-{
-	const struct kvi_planned_chunk *c = plan->chunks.p;
-	if (!end || c[end - 1].layer < plan->staged_to)
-		return KVARC_OK;
-	return kvi_fail(plan->d->error, KVARC_PROG, "%s: layer %u was not staged", call,
-	                (unsigned)c[end - 1].layer);
-}
-
 kvarc_ret kvarc_device_plan_get_info(const kvarc_device_plan *p, kvarc_device_plan_info *info)
 {
 	if (!p || !info)
 		return kvi_fail(p ? p->d->error : NULL, KVARC_PROG,
 		                "kvarc_device_plan_get_info: an argument is NULL");
 	*info = p->info;
+	return KVARC_OK;
+}
+
+/* ----- payloads that the caller has ------------------------------------------------ */
+
+kvarc_ret kvarc_device_plan_payloads(const kvarc_device_plan *p, kvarc_device_payload *payloads,
+                                     size_t n)
+{
+	static const char call[] = "kvarc_device_plan_payloads";
+	kvarc_ret ret = kvi_plan_check_use(p, call, false);
+	if (ret)
+		return ret;
+	if (n != p->chunks.n || (n && !payloads))
+		return kvi_fail(p->d->error, KVARC_PROG, "%s: payloads are not those of %zu chunks",
+		                call, p->chunks.n);
+	for (size_t i = 0; i < n; i++) {
+		const struct kvi_planned_chunk *c = KVI_LIST(struct kvi_planned_chunk, p->chunks,
+		                                             i);
+		payloads[i] = (kvarc_device_payload){ c->file_offset, c->file_bytes, c->layer };
+	}
+	return KVARC_OK;
+}
+
+/* Whether kernels can read a chunk where it is among `bytes` bytes from an offset on: as in staging
+ * memory, a part that is aligned belongs to it alone. */
+static bool is_in(const struct kvi_planned_chunk *chunk, uint64_t offset, uint64_t bytes)
+{
+	return !chunk->host && !chunk->given && chunk->file_offset >= offset &&
+	       chunk->file_offset % KVI_PART_ALIGN == 0 && chunk->file_offset - offset <= bytes &&
+	       kvi_part_aligned(chunk->file_bytes) <= bytes - (chunk->file_offset - offset);
+}
+
+kvarc_ret kvarc_device_plan_use(kvarc_device_plan *p, uint64_t offset, uint64_t bytes,
+                                uint64_t address)
+{
+	static const char call[] = "kvarc_device_plan_use";
+	kvarc_ret ret = kvi_plan_check_use(p, call, false);
+	if (ret)
+		return ret;
+	if (!address || (address - offset) % KVI_PART_ALIGN)
+		return kvi_fail(p->d->error, KVARC_PROG,
+		                "%s: offset and address are not at the same place of %d bytes",
+		                call, (int)KVI_PART_ALIGN);
+	struct kvi_planned_chunk *c = p->chunks.p;
+	for (size_t i = 0; i < p->chunks.n; i++)
+		if (is_in(&c[i], offset, bytes)) {
+			c[i].given = address + (c[i].file_offset - offset);
+			p->info.file_bytes -= c[i].file_bytes;
+		}
+	p->staging = p->work = 0;
+	lay_out_staging(p);
 	return KVARC_OK;
 }

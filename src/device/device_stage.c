@@ -47,7 +47,8 @@ static kvarc_ret stage_constants(struct kvarc_device_plan *plan, uint64_t stagin
 		return kvi_fail_alloc(plan->d->error, &plan->d->alloc);
 	memcpy(image, plan->constants.p, plan->constants.n);
 	relocate(plan, image, staging);
-	kvarc_ret ret = kvi_staging_copy(plan->d, staging, image, plan->constants.n);
+	kvarc_ret ret = kvi_device_copy(plan->d, staging, image, plan->constants.n,
+	                                plan->d->stream);
 	kvi_free(&plan->d->alloc, image);
 	return ret;
 }
@@ -154,8 +155,8 @@ static kvarc_ret send_raw(struct predicted_pass *pass, const struct kvi_planned_
 	make_raw(chunk, rows, to);
 	kvarc_ret ret = kvi_device_enter(d);
 	if (ret == KVARC_OK) {
-		ret = kvi_staging_copy(d, pass->staging + chunk->job.payload, to,
-		                       chunk->job.payload_bytes);
+		ret = kvi_device_copy(d, pass->staging + chunk->job.payload, to,
+		                      chunk->job.payload_bytes, d->stream);
 		kvi_device_leave(d);
 	}
 	kvi_free(&d->alloc, to);
@@ -246,7 +247,7 @@ static kvarc_ret stage_large(struct kvarc_device_plan *plan, size_t i, size_t by
 		return kvi_fail_alloc(plan->d->error, &plan->d->alloc);
 	kvarc_ret ret = fetch_batch(plan, i, i + 1, memory);
 	if (!ret)
-		ret = kvi_staging_copy(plan->d, to, memory, bytes);
+		ret = kvi_device_copy(plan->d, to, memory, bytes, plan->d->stream);
 	kvi_free(&plan->d->alloc, memory);
 	return ret;
 }
@@ -289,6 +290,16 @@ static kvarc_ret stage_common(struct kvarc_device_plan *plan, uint64_t staging)
 	return ret ? ret : stage_predicted(plan, staging);
 }
 
+/* Makes a stream wait for what was copied so far. */
+static kvarc_ret end_staging(const struct kvarc_device *device, void *stream)
+{
+	const struct kvi_driver *v = &device->driver;
+	int result = v->event_record(device->staged, device->stream);
+	if (!result)
+		result = v->stream_wait_event(stream, device->staged, 0);
+	return result ? kvi_driver_fail(v, device->error, KVARC_IO, result, "staging") : KVARC_OK;
+}
+
 static kvarc_ret stage(struct kvarc_device_plan *plan, bool begins, size_t first, size_t end,
                        uint64_t staging, void *stream)
 {
@@ -300,7 +311,7 @@ static kvarc_ret stage(struct kvarc_device_plan *plan, bool begins, size_t first
 	if (ret == KVARC_OK)
 		ret = stage_payloads(plan, first, end, staging);
 	/* a caller may give memory back whose copies are on their way */
-	const kvarc_ret ended = kvi_staging_end(plan->d, stream);
+	const kvarc_ret ended = end_staging(plan->d, stream);
 	kvi_device_leave(plan->d);
 	return ret ? ret : ended;
 }

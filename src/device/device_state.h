@@ -54,6 +54,7 @@ struct kvarc_device {
 	struct kvi_copies staging, ordered;
 	void *stream;              /* CUstream of what is staged */
 	void *staged;              /* CUevent in it */
+	const char *kernels_file;  /* NULL: the installed one */
 	const char *encoders_file; /* NULL: the installed one */
 	const char *exact_file;
 };
@@ -64,15 +65,10 @@ kvarc_ret kvi_device_enter(struct kvarc_device *device);
 /* Makes the context current that was so before. */
 void kvi_device_leave(struct kvarc_device *device);
 
-/* Opens the buffers for copies in the context, which is current. Returns OK, IO, MEM; close them in
- * any case. */
-kvarc_ret kvi_copies_open(struct kvarc_device *device);
-/* Closes them in the context, which is current. */
-void kvi_copies_close(struct kvarc_device *device);
-
 /* Copies bytes to the device, whose context is current, in the order of a stream; the caller may
  * use them as soon as it returns. Waits where the buffers are full of such copies that have not run
- * yet, for the oldest. Returns OK, IO, MEM. */
+ * yet, for the oldest. In the
+ * device's own stream it takes the buffers for staging. Returns OK, IO, MEM. */
 kvarc_ret kvi_device_copy(struct kvarc_device *device, uint64_t to, const void *from, size_t bytes,
                           void *stream);
 
@@ -83,19 +79,10 @@ kvarc_ret kvi_device_copy(struct kvarc_device *device, uint64_t to, const void *
 kvarc_ret kvi_staging_take(struct kvarc_device *device, uint8_t **buffer);
 /* Copies the first bytes of it. */
 kvarc_ret kvi_staging_send(struct kvarc_device *device, uint64_t to, size_t bytes);
-/* Copies any number of bytes so. */
-kvarc_ret kvi_staging_copy(struct kvarc_device *device, uint64_t to, const void *from,
-                           size_t bytes);
-/* Makes a stream wait for all of these copies so far. */
-kvarc_ret kvi_staging_end(struct kvarc_device *device, void *stream);
 
-/* Reads the file of the kernels (NULL: the installed one) and loads them into the context, which
- * is current. Returns OK, OPTIONS, IO, MEM, MEMLIMIT. */
-kvarc_ret kvi_device_load_kernels(struct kvarc_device *device, const char *file);
-/* Loads the kernels that encode as kvi_device_load_kernels does, at the first call. */
-kvarc_ret kvi_device_load_encoders(struct kvarc_device *device);
-/* Loads the kernels of the exact engine as kvi_device_load_kernels does, at the first call. */
-kvarc_ret kvi_device_load_exact(struct kvarc_device *device);
+/* Reads the file of some kernels and loads them into the context, which is current, unless they are
+ * there. out: the member of the device for them. Returns OK, OPTIONS, IO, MEM, MEMLIMIT. */
+kvarc_ret kvi_device_load(struct kvarc_device *device, struct kvi_module **out);
 
 /* Parameters of one launch of a kernel; threads: per block. */
 struct kvi_launch {

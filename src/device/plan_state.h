@@ -86,8 +86,6 @@ kvarc_ret kvi_plan_begin_constants(struct kvarc_device_plan *plan);
  * Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_plan_add_params(struct kvarc_device_plan *plan, struct kvi_planned_params *of,
                               const struct kvi_params *params, const struct kvi_chunk *shape);
-/* Assigns offsets in staging memory to payloads that are not given, and to the jobs. */
-void kvi_plan_lay_out_staging(struct kvarc_device_plan *plan);
 /* n rounded up to a multiple of KVI_PART_ALIGN. */
 static inline uint64_t kvi_part_aligned(uint64_t n)
 {
@@ -128,9 +126,6 @@ bool kvi_plan_has_kernel(unsigned codec, uint32_t dtype);
  * GEOMETRY. */
 kvarc_ret kvi_plan_has_layers(const struct kvarc_device_plan *plan, const char *call,
                               uint32_t layer0, uint32_t n, uint64_t *stop);
-
-/* Whether the chunks before number `end` are staged; PROG: they are not. */
-kvarc_ret kvi_plan_check_staged(const struct kvarc_device_plan *plan, const char *call, size_t end);
 
 /* The chunks of the layers layer0 .. layer0 + n - 1: *first to *end - 1. GEOMETRY: the plan does
  * not have these layers. */

@@ -9,10 +9,10 @@
  * hold. A stream that is captured takes launches of kernels that are loaded, and nothing else.
  *
  * The environment variable KVARC_STAND_IN has what is to go wrong: "no-gpu", "no-binary",
- * "other-image" or "newer-ptx" (modules do not load), "no-pinned", "no-memory" (copies to the device
- * fail), "little-memory" (those of more than 1 MiB do), "other-products" (of the exact engine, by a
- * bit), "no-launch", "no-fetch" (copies from it fail), "one-payload" (only one copy of more than
- * 4 KiB from it does not fail).
+ * "other-image" or "newer-ptx" (modules do not load), "no-pinned", "no-memory" (copies to the
+ * device fail), "little-memory" (those of more than 1 MiB do), "other-products" (of the exact
+ * engine, by a bit), "no-launch", "no-fetch" (copies from it fail), "one-payload" (only one copy of
+ * more than 4 KiB from it does not fail).
  */
 #include <cstdint>
 #include <cstdio>
