@@ -152,7 +152,7 @@ WARP_FN u32v float_bits(u32v v)
 }
 
 #define PRODUCTS(types)                                                            \
-	asm("mma.sync.aligned.m16n8k32.row.col.s32." types                         \
+	asm volatile("mma.sync.aligned.m16n8k32.row.col.s32." types                         \
 	    ".s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
 	    : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])                       \
 	    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))

@@ -51,10 +51,20 @@ static kvarc_ret launch_parts(const struct kvarc_device *device, struct decode_l
 	return n ? kvi_device_launch(device, device->module, &k, arguments, stream) : KVARC_OK;
 }
 
+/* Whether the chunks before number `end` are staged; PROG: they are not. */
+static kvarc_ret check_staged(const struct kvarc_device_plan *plan, const char *call, size_t end)
+{
+	const struct kvi_planned_chunk *c = plan->chunks.p;
+	if (!end || c[end - 1].layer < plan->staged_to)
+		return KVARC_OK;
+	return kvi_fail(plan->d->error, KVARC_PROG, "%s: layer %u was not staged", call,
+	                (unsigned)c[end - 1].layer);
+}
+
 static kvarc_ret check_plan(const struct kvarc_device_plan *plan, const struct kvarc_device *device,
                             const char *call, uint32_t layer0, uint32_t n_layers)
 {
-	uint64_t stop;
+	size_t first, end;
 	kvarc_ret ret = kvi_plan_check_use(plan, call, false);
 	if (ret)
 		return ret;
@@ -64,7 +74,8 @@ static kvarc_ret check_plan(const struct kvarc_device_plan *plan, const struct k
 		return kvi_fail(device->error, KVARC_PROG,
 		                "%s: call kvarc_device_stage and kvarc_device_place before it",
 		                call);
-	return kvi_plan_has_layers(plan, call, layer0, n_layers, &stop);
+	ret = kvi_plan_layers(plan, call, layer0, n_layers, &first, &end);
+	return ret ? ret : check_staged(plan, call, end);
 }
 
 /* As many plans as a launch takes. */

@@ -115,6 +115,7 @@ static struct kvi_gpu_chunk job_of(const struct kvarc_device_plan *plan,
 {
 	struct kvi_gpu_chunk j = chunk->job;
 	move_staged(&j, plan->staging);
+	j.payload = chunk->given ? chunk->given : j.payload;
 	/* the rows of tokens before the range are not written: their numbers may wrap */
 	j.view = kvi_plan_view(&views[chunk->tensor], chunk->head,
 	                       (uint32_t)(chunk->t0 - plan->range.t0));

@@ -177,17 +177,18 @@ static int by_layer(const void *a, const void *b)
 	return x->head < y->head ? -1 : x->head > y->head;
 }
 
-/* Assigns offsets in staging memory to the payloads, and then to the jobs. */
+/* Assigns offsets in staging memory to payloads that are not given, and to the jobs. */
 static void lay_out_staging(struct kvarc_device_plan *plan)
 {
 	struct kvi_planned_chunk *c = plan->chunks.p;
 	uint64_t at = plan->constants.n;
 	for (size_t i = 0; i < plan->chunks.n; i++) {
 		c[i].job.payload = at;
-		at += kvi_part_aligned(c[i].job.payload_bytes);
+		at += c[i].given ? 0 : kvi_part_aligned(c[i].job.payload_bytes);
 	}
 	plan->jobs_at = at;
 	plan->locks_at = at + plan->chunks.n * sizeof(struct kvi_gpu_chunk);
+	plan->info.staging_bytes = plan->locks_at + plan->slots * sizeof(uint32_t);
 }
 
 /* Slots of work memory: one a multiprocessor where each chunk takes one, few where that is rare. */
@@ -206,10 +207,9 @@ static uint32_t slots_of(const struct kvarc_device_plan *plan)
 static void lay_out(struct kvarc_device_plan *plan)
 {
 	const struct kvi_planned_chunk *c = plan->chunks.p;
-	lay_out_staging(plan);
 	plan->slots = plan->chunks.n ? slots_of(plan) : 0;
+	lay_out_staging(plan);
 	plan->info.work_bytes = plan->slots * plan->slot_bytes;
-	plan->info.staging_bytes = plan->locks_at + plan->slots * sizeof(uint32_t);
 	plan->info.status_bytes = plan->chunks.n * sizeof(uint32_t);
 	plan->info.chunks = (uint32_t)plan->chunks.n;
 	if (plan->chunks.n) {
@@ -316,5 +316,56 @@ kvarc_ret kvarc_device_plan_get_info(const kvarc_device_plan *p, kvarc_device_pl
 		return kvi_fail(p ? p->d->error : NULL, KVARC_PROG,
 		                "kvarc_device_plan_get_info: an argument is NULL");
 	*info = p->info;
+	return KVARC_OK;
+}
+
+/* ----- payloads that the caller has ------------------------------------------------ */
+
+kvarc_ret kvarc_device_plan_payloads(const kvarc_device_plan *p, kvarc_device_payload *payloads,
+                                     size_t n)
+{
+	static const char call[] = "kvarc_device_plan_payloads";
+	kvarc_ret ret = kvi_plan_check_use(p, call, false);
+	if (ret)
+		return ret;
+	if (n != p->chunks.n || (n && !payloads))
+		return kvi_fail(p->d->error, KVARC_PROG, "%s: payloads are not those of %zu chunks",
+		                call, p->chunks.n);
+	for (size_t i = 0; i < n; i++) {
+		const struct kvi_planned_chunk *c = KVI_LIST(struct kvi_planned_chunk, p->chunks,
+		                                             i);
+		payloads[i] = (kvarc_device_payload){ c->file_offset, c->file_bytes, c->layer };
+	}
+	return KVARC_OK;
+}
+
+/* Whether kernels can read a chunk where it is among `bytes` bytes from an offset on: as in staging
+ * memory, a part that is aligned belongs to it alone. */
+static bool is_in(const struct kvi_planned_chunk *chunk, uint64_t offset, uint64_t bytes)
+{
+	return !chunk->host && !chunk->given && chunk->file_offset >= offset &&
+	       chunk->file_offset % KVI_PART_ALIGN == 0 && chunk->file_offset - offset <= bytes &&
+	       kvi_part_aligned(chunk->file_bytes) <= bytes - (chunk->file_offset - offset);
+}
+
+kvarc_ret kvarc_device_plan_use(kvarc_device_plan *p, uint64_t offset, uint64_t bytes,
+                                uint64_t address)
+{
+	static const char call[] = "kvarc_device_plan_use";
+	kvarc_ret ret = kvi_plan_check_use(p, call, false);
+	if (ret)
+		return ret;
+	if (!address || (address - offset) % KVI_PART_ALIGN)
+		return kvi_fail(p->d->error, KVARC_PROG,
+		                "%s: offset and address are not at the same place of %d bytes",
+		                call, (int)KVI_PART_ALIGN);
+	struct kvi_planned_chunk *c = p->chunks.p;
+	for (size_t i = 0; i < p->chunks.n; i++)
+		if (is_in(&c[i], offset, bytes)) {
+			c[i].given = address + (c[i].file_offset - offset);
+			p->info.file_bytes -= c[i].file_bytes;
+		}
+	p->staging = p->work = 0;
+	lay_out_staging(p);
 	return KVARC_OK;
 }

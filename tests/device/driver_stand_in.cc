@@ -1,29 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * driver_stand_in.cc - stands for NVIDIA's driver in tests, where there is no GPU: a mock, in whose
- * "device" memory is the host's and kernels are the real ones, run on the host (gpu/warp.h)
- *
- * The environment variable KVARC_STAND_IN has what is to go wrong: "no-gpu", "no-binary",
- * "no-memory" (copies to the device fail), "little-memory" (those of more than 1 MiB do),
- * "other-products" (of the exact engine, by a bit), "no-launch", "no-fetch" (copies from it fail),
- * "one-payload" (only one copy of more than 4 KiB from it does not fail).
- */
+/* driver_stand_in.cc - the kernels of the driver's stand-in (stand_in_calls.cc) but the engine's */
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
 #include "stand_in_grid.h"
-
-/* Results of the driver (cuda.h). */
-enum { SUCCESS = 0, OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_DEVICE = 101, NO_BINARY = 209,
-       NOT_FOUND = 500, LAUNCH_FAILED = 719 };
-
-static bool wanted(const char *fault)
-{
-	const char *x = getenv("KVARC_STAND_IN");
-	return x && !strcmp(x, fault);
-}
 
 /* ----- kernels ------------------------------------------------ */
 
@@ -213,196 +195,10 @@ static const kernel kernels[] = {
 	ENCODERS("e4m3", 4),
 };
 
-static const kernel *find_kernel(const char *name)
+const kernel *find_kernel(const char *name)
 {
 	for (const kernel &k : kernels)
 		if (!strcmp(k.name, name))
 			return &k;
 	return exact_kernel(name);
-}
-
-/* ----- the driver ------------------------------------------------ */
-
-/* Contexts: one of the caller, one that is primary. How many are on the stack, and retained. */
-static int a_context, primary_context, modules;
-static int pushed, retained;
-static uint64_t copied, waits; /* bytes to the device; for streams */
-static uint64_t launches;
-
-extern "C" {
-
-int cuInit(unsigned)
-{
-	return wanted("no-gpu") ? NO_DEVICE : SUCCESS;
-}
-int cuDriverGetVersion(int *version)
-{
-	*version = 13000;
-	return SUCCESS;
-}
-int cuGetErrorName(int result, const char **name)
-{
-	*name = result == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_OF_STAND_IN";
-	return SUCCESS;
-}
-int cuGetErrorString(int, const char **text)
-{
-	*text = "as the test wanted";
-	return SUCCESS;
-}
-int cuDeviceGetCount(int *n)
-{
-	*n = 1;
-	return SUCCESS;
-}
-int cuDeviceGet(int *device, int ordinal)
-{
-	*device = 7;
-	return ordinal == 0 ? SUCCESS : INVALID_DEVICE;
-}
-int cuDeviceGetName(char *name, int bytes, int)
-{
-	snprintf(name, (size_t)bytes, "stand-in of a GPU");
-	return SUCCESS;
-}
-int cuDeviceTotalMem_v2(size_t *bytes, int)
-{
-	*bytes = (size_t)1 << 30;
-	return SUCCESS;
-}
-int cuDeviceGetAttribute(int *value, int attribute, int)
-{
-	*value = attribute == 75 ? 9 : attribute == 76 ? 0 : 132;
-	return SUCCESS;
-}
-int cuDevicePrimaryCtxRetain(void **context, int)
-{
-	*context = &primary_context;
-	retained++;
-	return SUCCESS;
-}
-int cuDevicePrimaryCtxRelease_v2(int)
-{
-	retained--;
-	return SUCCESS;
-}
-int cuCtxPushCurrent_v2(void *context)
-{
-	if (context != &primary_context && context != &a_context)
-		return INVALID_DEVICE;
-	pushed++;
-	return SUCCESS;
-}
-int cuCtxPopCurrent_v2(void **context)
-{
-	*context = &primary_context;
-	pushed--;
-	return SUCCESS;
-}
-int cuCtxGetDevice(int *device)
-{
-	*device = 7;
-	return pushed ? SUCCESS : INVALID_DEVICE;
-}
-int cuModuleLoadData(void **module, const void *)
-{
-	*module = &modules;
-	modules += !wanted("no-binary");
-	return !pushed ? INVALID_DEVICE : wanted("no-binary") ? NO_BINARY : SUCCESS;
-}
-int cuModuleUnload(void *)
-{
-	modules--;
-	return pushed ? SUCCESS : INVALID_DEVICE;
-}
-int cuModuleGetFunction(void **function, void *, const char *name)
-{
-	const kernel *found = find_kernel(name);
-	*function = (void *)(uintptr_t)found;
-	return found ? SUCCESS : NOT_FOUND;
-}
-int cuFuncSetAttribute(void *, int, int)
-{
-	return SUCCESS;
-}
-int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                   unsigned block_x, unsigned, unsigned, unsigned shared_bytes, void *,
-                   void **arguments, void **)
-{
-	if (!pushed || wanted("no-launch"))
-		return LAUNCH_FAILED;
-	launches++;
-	const grid g = { grid_x, grid_y, grid_z, block_x / 32, shared_bytes, arguments };
-	((const kernel *)function)->run(g);
-	return SUCCESS;
-}
-int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *)
-{
-	if (!pushed || wanted("no-memory"))
-		return OUT_OF_MEMORY;
-	memcpy((void *)(uintptr_t)to, from, bytes);
-	copied += bytes;
-	return SUCCESS;
-}
-
-int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *)
-{
-	static int payloads;
-	payloads = wanted("one-payload") ? payloads + (bytes > 4096) : 0;
-	if (!pushed || wanted("no-fetch") || payloads > 1)
-		return INVALID_DEVICE;
-	memcpy(to, (const void *)(uintptr_t)from, bytes);
-	return SUCCESS;
-}
-int cuStreamSynchronize(void *)
-{
-	waits++;
-	return SUCCESS;
-}
-int cuMemAlloc_v2(uint64_t *address, size_t bytes)
-{
-	const bool none = wanted("no-memory") || (wanted("little-memory") && bytes > 1 << 20);
-	void *p = none ? nullptr : aligned_alloc(256, (bytes + 255) / 256 * 256);
-	if (!p)
-		return OUT_OF_MEMORY;
-	memset(p, 0xa5, bytes);
-	*address = (uint64_t)(uintptr_t)p;
-	retained++;
-	return SUCCESS;
-}
-int cuMemFree_v2(uint64_t address)
-{
-	free((void *)(uintptr_t)address);
-	retained--;
-	return SUCCESS;
-}
-
-/* For tests: a context of the caller; how much is still held; bytes that were copied to the device,
- * waits for streams, and launches since the last call. */
-void *stand_in_context(void)
-{
-	return &a_context;
-}
-void *stand_in_left(void)
-{
-	return (void *)(intptr_t)(pushed + retained + modules);
-}
-void *stand_in_copied(void)
-{
-	const uint64_t n = copied;
-	copied = 0;
-	return (void *)(uintptr_t)n;
-}
-void *stand_in_waits(void)
-{
-	const uint64_t n = waits;
-	waits = 0;
-	return (void *)(uintptr_t)n;
-}
-void *stand_in_launches(void)
-{
-	const uint64_t n = launches;
-	launches = 0;
-	return (void *)(uintptr_t)n;
-}
 }

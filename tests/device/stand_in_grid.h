@@ -20,6 +20,8 @@ struct kernel {
 	void (*run)(const grid &g);
 };
 
+/* A kernel; NULL: none has this name. */
+const kernel *find_kernel(const char *name);
 /* A kernel of the exact engine (stand_in_exact.cc); NULL: none has this name. */
 const kernel *exact_kernel(const char *name);
 

@@ -87,6 +87,7 @@ static void decode_and_compare(struct track_trial *x, size_t damaged, const char
 			wrong("%s: %s", what, trial.error.text);
 			return;
 		}
+	settle();
 	for (size_t i = 0; i < x->p->chunks.n; i++) {
 		const struct kvi_planned_chunk *c = KVI_LIST(struct kvi_planned_chunk, x->p->chunks,
 		                                             i);
@@ -155,6 +156,7 @@ static void check_plan(struct track_trial *x)
 	    kvarc_device_place(x->p, x->views, address(x->work), address(x->status), NULL)) {
 		wrong("staging: %s", trial.error.text);
 	} else {
+		settle();
 		count_chunks(x->p);
 		decode_and_compare(x, SIZE_MAX, "whole");
 		for (unsigned i = 0; i < t.damage && x->p->chunks.n; i++)
@@ -206,6 +208,7 @@ static void check_refused(struct track_trial *x)
 	if ((ret == KVARC_LOSSY) != (read_track(x) == KVARC_LOSSY))
 		wrong("lossy chunks that are not accepted: answer %d", (int)ret);
 	t.refused += ret == KVARC_LOSSY;
+	settle();
 	free(x->staging);
 }
 
