@@ -127,7 +127,7 @@ WARP_FN u32v page_of(const kvi_gpu_view *v, u32v n, u32v *slot, boolv on)
 	              splat(0x7fffffff));
 }
 
-/* What the streams of a chunk say. */
+/* The answer for a chunk by its streams. */
 WARP_FN uint32_t streams_answer(const kvi_gpu_opened *o)
 {
 	for (uint32_t i = 0; i < finished_streams(o); i++)

@@ -286,7 +286,7 @@ WARP_FN u64v shuffle64_xor(u64v v, uint32_t n)
 {
 	return __shfl_xor_sync(~0u, v, (int)n);
 }
-/* Of each lane the sum of v up to it, in both halves of a warp. */
+/* The sums of v up to each lane, in both halves of a warp. */
 WARP_FN u32v half_sums(u32v v)
 {
 	UNROLL
