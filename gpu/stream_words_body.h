@@ -32,7 +32,7 @@ template <> struct element_of<4> {
 	typedef uint32_t type;
 };
 
-/* What all warps of a block know, and the memory behind it. */
+/* State that all warps of a block share, and the memory behind it. */
 WARP_FN kvi_gpu_block *block_of(void)
 {
 	return (kvi_gpu_block *)block_memory().p;

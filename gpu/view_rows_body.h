@@ -192,7 +192,7 @@ WARP_FN void view_put_wide(const view_shape *s, u64v token, u32v channel, u64v v
 	st_group<SIZE>(view_memory(), token + wide(at), v, on & nonzero64(token));
 }
 
-/* The same of any view. */
+/* Rows of any view, likewise. */
 template <int SIZE>
 WARP_FN void view_put(const view_shape *s, u64v token, u32v channel, u64v v, boolv on)
 {

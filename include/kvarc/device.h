@@ -291,9 +291,9 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_place(kvarc_device_plan *p,
  * graph can record it, the first decode of a device, too: kernels are loaded when the device is
  * opened (by drivers of CUDA 12.4 and newer). The graph is one of this plan as it was placed. Work
  * memory serves one decode at a time. Elements may be written before the check of their chunk is
- * known: rows of a chunk whose status is not 0 must not be used, whatever they have. Nothing but the
- * rows of the chunks is written. Returns OK, GEOMETRY (no such layers), IO, MEM, PROG (also: a layer
- * was not staged).
+ * known: rows of a chunk whose status is not 0 must not be used, whatever they have. Nothing but
+ * the rows of the chunks is written. Returns OK, GEOMETRY (no such layers), IO, MEM, PROG (also: a
+ * layer was not staged).
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_decode(kvarc_device_plan *p, uint32_t layer0,
                                                          uint32_t n_layers, void *stream);
