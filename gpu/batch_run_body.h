@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* batch_run_body.h - the steps of a batch of chunks, each for one warp */
+/* batch_run_body.h - decodes a batch of chunks, a chunk by a block of eight warps */
 #ifndef KVI_GPU_BATCH_RUN_BODY_H
 #define KVI_GPU_BATCH_RUN_BODY_H
 
 #include "chunk_finish_body.h"
 #include "grid_decode_body.h"
+
+constexpr uint32_t BLOCK_WARPS = KVI_GPU_STREAMS;
 
 WARP_FN kvi_gpu_opened *opened_of(const kvi_gpu_chunk *c)
 {
@@ -15,29 +17,14 @@ WARP_FN const kvi_gpu_params *params_of(const kvi_gpu_chunk *c)
 	return (const kvi_gpu_params *)(uintptr_t)c->params;
 }
 
-/* Step 1, a warp a chunk. */
-WARP_FN void run_open(const kvi_gpu_chunk *c)
-{
-	kvi_gpu_opened *o = opened_of(c);
-	o->status = open_chunk(c, o);
-}
-
-/* Whether step 2 of a codec and a format has work in a chunk. */
+/* Whether streams of a codec and a format are decoded, or encoded. */
 WARP_FN bool runs(const kvi_gpu_chunk *c, uint32_t codec, uint32_t dtype)
 {
 	return c->codec == codec && c->dtype == dtype && opened_of(c)->status == KVI_GPU_OPEN &&
 	       opened_of(c)->n_streams;
 }
 
-/* Step 2 of codec 4, a warp a stream. */
-template <int D> WARP_FN void run_layers(const kvi_gpu_chunk *c, uint32_t number)
-{
-	kvi_gpu_opened *o = opened_of(c);
-	if (number < o->n_streams)
-		o->stream[number].good = layers_decode<D>(c, o, number);
-}
-
-/* Step 2 of codec 5: contexts, as many warps as context_warps says. */
+/* Contexts of codec 5, as many warps as context_warps says. */
 template <int D>
 WARP_FN void run_contexts(const kvi_gpu_chunk *c, const kvi_gpu_tables *tables, uint32_t warp)
 {
@@ -46,64 +33,235 @@ WARP_FN void run_contexts(const kvi_gpu_chunk *c, const kvi_gpu_tables *tables, 
 	else
 		ring_contexts<D>(c, opened_of(c), params_of(c), warp);
 }
-/* Then a warp a stream, in blocks that have the tables (grid_tables). */
-template <int D>
-WARP_FN void run_grid(const kvi_gpu_chunk *c, const grid_shared *t, uint32_t number)
+
+/* ----- a chunk ------------------------------------------------ */
+
+WARP_FN span<uint64_t> view_tokens_of(void)
 {
-	kvi_gpu_opened *o = opened_of(c);
-	if (number < o->n_streams)
-		o->stream[number].good = grid_decode<D>(c, o, number, t);
+	return span_at<uint64_t>((uint64_t)(uintptr_t)block_of()->token, KVI_GPU_TOKENS);
 }
 
-/* Step 2 of codec 16: phase 0, by all warps of a block, then a warp a stream. */
-template <int D>
-WARP_FN void run_cells_begin(const kvi_gpu_chunk *c, const cells_shared *t,
-                             const kvi_gpu_tables *tables, uint32_t warp, uint32_t warps)
+/* Takes chunk i in hand, opens it, and takes a slot where it needs one; one warp. */
+WARP_CALL void begin_chunk(const kvi_gpu_batch *batch, uint32_t block, uint32_t i)
 {
-	cells_tables(t, c, opened_of(c), tables, params_of(c)->rotary, warp, warps);
-	cells_channels<D>(c, opened_of(c), params_of(c), warp, warps);
-}
-template <int D>
-WARP_FN void run_cells(const kvi_gpu_chunk *c, const cells_shared *t, uint32_t number)
-{
-	kvi_gpu_opened *o = opened_of(c);
-	if (number < o->n_streams)
-		o->stream[number].good = cells_decode<D>(c, o, params_of(c), number, t);
+	constexpr uint32_t n = sizeof(kvi_gpu_chunk) / 4;
+	kvi_gpu_block *b = block_of();
+	kvi_gpu_chunk *c = &b->job;
+	const kvi_gpu_part *part = batch->part;
+	for (; i >= part->n; part++)
+		i -= (uint32_t)part->n;
+	span<const uint32_t> from = span_at<const uint32_t>(part->chunks + (uint64_t)i * 4 * n, n);
+	span<uint32_t> to = span_at<uint32_t>((uint64_t)(uintptr_t)c, n);
+	for (uint32_t k = 0; k < n; k += 32)
+		st_if(to, lanes() + k, ldg_if(from, lanes() + k, lanes() + k < n), lanes() + k < n);
+	warp_barrier();
+	const bool direct = goes_direct(c), needs = !direct && c->codec != CODEC_RAW;
+	const uint32_t slot = needs ? take_lock(span_at<uint32_t>(batch->locks, batch->slots),
+	                                        block, batch->slots)
+	                            : (uint32_t)KVI_GPU_NO_SLOT;
+	const uint64_t work = batch->work + slot * batch->slot_bytes;
+	const uint64_t packed = c->packed, decoded = c->decoded, contexts = c->contexts,
+		       columns = c->columns;
+	warp_barrier();
+	b->answer = part->status + 4 * (uint64_t)i;
+	b->slot = slot;
+	b->direct = direct;
+	c->opened = (uint64_t)(uintptr_t)&b->opened;
+	c->packed = needs ? work + packed : 0;
+	c->decoded = needs ? work + decoded : 0;
+	c->contexts = needs ? work + contexts : 0;
+	c->columns = needs ? work + columns : 0;
+	if (c->codec == CODEC_LAYERS || c->codec == CODEC_CELLS)
+		b->tables = 0;
+	warp_barrier();
+	const uint32_t status = open_chunk();
+	b->opened.status = status == KVI_GPU_OPEN ? view_tokens(c, view_tokens_of()) : status;
 }
 
-/* Step 3, a warp a stream. */
-WARP_FN void run_finish(const kvi_gpu_chunk *c, uint32_t number)
+/* Writes the answer for the chunk, and gives its slot back; one warp. */
+WARP_FN void end_chunk(const kvi_gpu_batch *batch)
 {
-	kvi_gpu_opened *o = opened_of(c);
-	const uint32_t size = element_bytes(c->dtype);
-	if (o->status != KVI_GPU_OPEN || number >= finished_streams(o))
+	const kvi_gpu_block *b = block_of();
+	if (b->slot != KVI_GPU_NO_SLOT) {
+		block_fence();
+		st_one(span_at<uint32_t>(batch->locks, batch->slots), b->slot, 0);
+	}
+	st_one(span_at<uint32_t>(b->answer, 1), 0, b->opened.status);
+}
+
+/* ----- streams ------------------------------------------------ */
+
+template <int D> WARP_FN void run_layers(void)
+{
+	kvi_gpu_opened *o = &block_of()->opened;
+	each_warp([&](uint32_t w) {
+		if (w < o->n_streams)
+			o->stream[w].good = layers_decode<D>(w);
+	});
+}
+
+static_assert(KVI_GPU_GRID_CODES == GRID_TABLES * GRID_SYMBOLS, "tables of codec 5");
+WARP_FN grid_shared grid_tables_of(void)
+{
+	return grid_shared{ block_part<uint32_t>(0, KVI_GPU_GRID_CODES),
+		            block_part<uint32_t>(KVI_GPU_GRID_CODES, 64),
+		            part<uint8_t>(block_part<uint32_t>(KVI_GPU_GRID_CODES + 64,
+		                                               GRID_TABLES * GRID_FIRSTS / 4),
+		                          0, GRID_TABLES * GRID_FIRSTS) };
+}
+template <int D> WARP_CALL void grid_begin(const kvi_gpu_tables *tables, uint32_t w)
+{
+	const kvi_gpu_block *b = block_of();
+	const uint32_t n = context_warps(&b->opened, params_of(&b->job));
+	const grid_shared t = grid_tables_of();
+	if (b->tables != CODEC_GRID)
+		grid_tables(&t, tables, w, BLOCK_WARPS);
+	for (uint32_t i = w; i < n; i += BLOCK_WARPS)
+		run_contexts<D>(&b->job, tables, i);
+}
+template <int D> WARP_FN bool grid_stream(uint32_t number)
+{
+	const grid_shared t = grid_tables_of();
+	return grid_decode<D>(&block_of()->job, &block_of()->opened, number, &t);
+}
+template <int D> WARP_FN void run_grid(const kvi_gpu_tables *tables)
+{
+	kvi_gpu_block *b = block_of();
+	each_warp([&](uint32_t w) { grid_begin<D>(tables, w); });
+	each_warp([&](uint32_t w) {
+		b->tables = CODEC_GRID;
+		if (w < b->opened.n_streams)
+			b->opened.stream[w].good = grid_stream<D>(w);
+	});
+}
+
+template <int D> WARP_CALL void cells_begin(const kvi_gpu_tables *tables, uint32_t w)
+{
+	const kvi_gpu_chunk *c = &block_of()->job;
+	const kvi_gpu_opened *o = &block_of()->opened;
+	const cells_shared t = cells_shared_of(block_part<uint32_t>(0, KVI_GPU_CELL_SHARED));
+	cells_tables(&t, c, o, tables, params_of(c)->rotary, w, BLOCK_WARPS);
+	cells_channels<D>(c, o, params_of(c), w, BLOCK_WARPS);
+}
+template <int D> WARP_FN void run_cells(const kvi_gpu_tables *tables)
+{
+	kvi_gpu_block *b = block_of();
+	each_warp([&](uint32_t w) { cells_begin<D>(tables, w); });
+	each_warp([&](uint32_t w) {
+		if (w < b->opened.n_streams)
+			b->opened.stream[w].good = params_of(&b->job)->rotary
+			                                   ? cells_decode<D, true>(w)
+			                                   : cells_decode<D, false>(w);
+	});
+}
+
+WARP_FN void run_streams(const kvi_gpu_tables *tables)
+{
+	const kvi_gpu_block *b = block_of();
+	switch (b->opened.n_streams ? b->job.codec << 8 | b->job.dtype : 0) {
+	case CODEC_LAYERS << 8 | 2:
+		return run_layers<2>();
+	case CODEC_LAYERS << 8 | 3:
+		return run_layers<3>();
+	case CODEC_LAYERS << 8 | 4:
+		return run_layers<4>();
+	case CODEC_GRID << 8 | 2:
+		return run_grid<2>(tables);
+	case CODEC_GRID << 8 | 3:
+		return run_grid<3>(tables);
+	case CODEC_GRID << 8 | 4:
+		return run_grid<4>(tables);
+	case CODEC_CELLS << 8 | 2:
+		return run_cells<2>(tables);
+	case CODEC_CELLS << 8 | 3:
+		return run_cells<3>(tables);
+	default:
 		return;
-	o->stream[number].good = size == 1   ? finish_stream<1>(c, o, number)
-	                         : size == 2 ? finish_stream<2>(c, o, number)
-	                                     : finish_stream<4>(c, o, number);
+	}
 }
 
-/* Step 4, a warp a chunk. */
-WARP_FN void run_answer(const kvi_gpu_chunk *c, span<uint32_t> status, uint32_t number)
+/* ----- elements ------------------------------------------------ */
+
+template <int SIZE> WARP_CALL bool stream_finished(uint32_t number)
 {
-	kvi_gpu_opened *o = opened_of(c);
-	o->status = finish_chunk(c, o);
-	st_one(status, number, o->status);
+	return finish_stream<SIZE>(&block_of()->job, &block_of()->opened, number);
+}
+template <int SIZE> WARP_CALL void token_scattered(uint32_t token)
+{
+	const kvi_gpu_block *b = block_of();
+	scatter_token<SIZE>(&b->job, &b->opened, token, b->token[token]);
 }
 
-/* Step 5, a warp a token. */
-WARP_FN void run_scatter(const kvi_gpu_chunk *c, uint32_t token)
+/* The answer, when all streams are finished. */
+WARP_FN void answer_chunk(void)
 {
-	const kvi_gpu_opened *o = opened_of(c);
-	const uint32_t size = element_bytes(c->dtype);
-	if (o->status != KVI_GPU_OK || !c->view.base || token < c->from || token >= c->to)
-		return;
-	if (size == 1)
-		scatter_token<1>(c, o, token);
-	else if (size == 2)
-		scatter_token<2>(c, o, token);
-	else
-		scatter_token<4>(c, o, token);
+	kvi_gpu_opened *o = &block_of()->opened;
+	each_warp([&](uint32_t w) {
+		if (w == 0)
+			o->status = streams_answer(o);
+	});
 }
+
+/* Finishes elements that are in memory: what the mask removed, checks, the answer, the view. */
+template <int SIZE> WARP_FN void finish_elements(void)
+{
+	kvi_gpu_block *b = block_of();
+	each_warp([&](uint32_t w) {
+		if (w < finished_streams(&b->opened))
+			b->opened.stream[w].good = stream_finished<SIZE>(w);
+	});
+	answer_chunk();
+	each_warp([&](uint32_t w) {
+		for (uint32_t i = b->job.from + w; i < b->job.to; i += BLOCK_WARPS)
+			if (b->opened.status == KVI_GPU_OK)
+				token_scattered<SIZE>(i);
+	});
+}
+
+WARP_FN void decode_chunk(const kvi_gpu_batch *batch, uint32_t block, uint32_t i)
+{
+	const kvi_gpu_block *b = block_of();
+	each_warp([&](uint32_t w) {
+		if (w == 0)
+			begin_chunk(batch, block, i);
+	});
+	if (b->opened.status == KVI_GPU_OPEN) {
+		run_streams((const kvi_gpu_tables *)(uintptr_t)batch->tables);
+		const uint32_t size = element_bytes(b->job.dtype);
+		if (b->direct)
+			answer_chunk();
+		else if (size == 1)
+			finish_elements<1>();
+		else if (size == 2)
+			finish_elements<2>();
+		else
+			finish_elements<4>();
+	}
+	each_warp([&](uint32_t w) {
+		if (w == 0)
+			end_chunk(batch);
+	});
+}
+
+/* The chunks that one block of several takes. */
+WARP_FN void decode_block(const kvi_gpu_batch *batch, uint32_t block, uint32_t blocks)
+{
+	each_warp([&](uint32_t) { block_of()->tables = 0; });
+	for (uint32_t i = block; i < batch->n; i += blocks)
+		decode_chunk(batch, block, i);
+}
+
+#if !defined(__CUDACC__)
+/* All blocks of a launch, one after the other; what they write, they do not load as constant. */
+static inline void host_decode(const kvi_gpu_batch *batch, uint32_t blocks, span<uint32_t> shared)
+{
+	written[0] = host_range{ batch->work, batch->slots * batch->slot_bytes };
+	written[1] = host_range{ (uint64_t)(uintptr_t)shared.p, 4 * shared.n };
+	shared_by_block = shared;
+	for (uint32_t i = 0; i < blocks; i++)
+		decode_block(batch, i, blocks);
+	written[0] = written[1] = host_range{ 0, 0 };
+}
+#endif
 
 #endif

@@ -23,7 +23,7 @@ constexpr uint32_t CELL_REACH = 16; /* classes of a rotated channel below the la
  * 1/32768. position: of each remaining token, and zeros for lanes behind the last one.
  */
 constexpr uint32_t CELL_POSITIONS = KVI_GPU_TOKENS + 32;
-constexpr uint32_t CELL_SHARED = KVI_GPU_CELL_WORDS + CELL_POSITIONS;
+static_assert(KVI_GPU_CELL_SHARED == KVI_GPU_CELL_WORDS + CELL_POSITIONS, "tables of codec 16");
 struct cells_shared {
 	span<uint32_t> words, code, turn, position;
 	span<int8_t> scale;
@@ -54,7 +54,7 @@ WARP_FN void cells_tables(const cells_shared *t, const kvi_gpu_chunk *c, const k
 	span<const int32_t> positions = span_at<const int32_t>(c->positions, c->tokens);
 	for (uint32_t i = warp * 32; i < CELL_POSITIONS; i += warps * 32) {
 		const boolv on = lanes() + i < o->rows;
-		st(t->position, lanes() + i, ldg_if(positions, ldg_if(token, lanes() + i, on), on));
+		st(t->position, lanes() + i, ldg_if(positions, ld_if(token, lanes() + i, on), on));
 	}
 }
 
@@ -98,6 +98,15 @@ template <int D> WARP_FN cell_context cell_context_of(u32v mean, u32v top, u32v 
 	return cell_context{ cell, base, max_signed((k & 3) + CELL_FINE - wider * 4, splat(0)) };
 }
 
+/* Where that is: in shared memory behind the rows of warps, or in work memory. */
+template <typename T>
+WARP_FN span<T> cells_channels_of(const kvi_gpu_chunk *c, const kvi_gpu_opened *o)
+{
+	const uint32_t n = o->columns * 4;
+	return c->contexts ? span_at<T>(c->contexts, n)
+	                   : block_part<T>(KVI_GPU_CELL_SHARED + KVI_GPU_CELL_ROWS, n);
+}
+
 /*
  * Phase 0, by all warps of a block: of each remaining channel what its contexts are made of, 16
  * bytes. Word 0: its mean and << 16 that of the other one of its pair; words 2 and 3: frequency.
@@ -111,12 +120,11 @@ WARP_FN void cells_channels(const kvi_gpu_chunk *c, const kvi_gpu_opened *o,
 {
 	span<const int16_t> mean = span_at<const int16_t>(p->mean, p->channels);
 	span<const int16_t> k = span_at<const int16_t>(p->k, p->channels);
-	span<const uint32_t> columns = span_at<const uint32_t>(c->columns, o->columns);
-	span<uint32_t> to = span_at<uint32_t>(c->contexts, o->columns * 4);
+	span<uint32_t> to = cells_channels_of<uint32_t>(c, o);
 	for (uint32_t i = warp * 32; i < o->columns; i += warps * 32) {
 		const u32v at = lanes() + i;
 		const boolv on = at < o->columns;
-		const u32v channel = ldg_if(columns, at, on);
+		const u32v channel = column_channel(c, o, at, on);
 		if (!p->rotary) {
 			const u32v class_ = ldg_if(k, channel, on);
 			const cell_context x = cell_context_of<D>(ldg_if(mean, channel, on),
@@ -169,9 +177,10 @@ WARP_FN cell_context rotated_context(const cells_shared *t, const quads *channel
  * of the elements whose context is next, and how far it is to those of the next step. */
 struct cells_in {
 	code_plane codes;
-	span<const uint8_t> second;
+	span<const uint8_t> second; /* a ring of them */
 	span<const uint16_t> escapes;
-	uint32_t n_second, n_escapes, taken, escaped;
+	uint32_t n_second, n_escapes, made, taken, escaped; /* made: second ones in the ring */
+	uint32_t warp;
 	span<const uint32_t> channels;
 	uint32_t columns, step, step_rows;
 	u32v column, row;
@@ -214,6 +223,39 @@ WARP_FN u32v cell_codes(const code_plane *plane, uint32_t first)
 	return select(i < left, select(high, byte >> 4, byte) & 15, splat(0));
 }
 
+/* Memory of a warp: a row of elements, and a ring of second codes, which takes a block at a time. */
+constexpr uint32_t CELL_RING = 2 * LAYER_BLOCK, CELL_WARP = (2 * ROW + CELL_RING) / 4;
+static_assert(KVI_GPU_CELL_ROWS == KVI_GPU_STREAMS * CELL_WARP, "shared memory");
+WARP_FN uint32_t cells_memory(uint32_t warp)
+{
+	return KVI_GPU_CELL_SHARED + warp * CELL_WARP;
+}
+template <typename T> WARP_FN span<T> second_ring(uint32_t warp)
+{
+	return part<T>(block_part<uint32_t>(cells_memory(warp), CELL_WARP), ROW / 2, CELL_RING);
+}
+
+/* The second codes of a stream. */
+WARP_FN code_plane second_plane(uint32_t number)
+{
+	const kvi_gpu_opened *o = &block_of()->opened;
+	const kvi_gpu_stream *s = &o->stream[number];
+	return plane_at(block_of()->job.payload + s->planes +
+	                        plane_bytes(stream_elements(o, number), CELL_CODE_BITS),
+	                s->n_second, CELL_CODE_BITS);
+}
+
+/* Unpacks the block of second codes from number `made` on. */
+WARP_CALL void second_fill(uint32_t number, uint32_t made)
+{
+	const code_plane plane = second_plane(number);
+	span<uint8_t> ring = second_ring<uint8_t>(number);
+	warp_barrier();
+	for (uint32_t i = made; i < plane.n && i < made + LAYER_BLOCK; i += 32)
+		st(ring, (lanes() + i) & (CELL_RING - 1), cell_codes(&plane, i));
+	warp_barrier();
+}
+
 /* Elements `first` to first + 31, of which there is one at least. */
 template <int D, bool ROTATES>
 WARP_FN cells_ahead cells_look(cells_in *in, const cells_shared *t, uint32_t first)
@@ -222,8 +264,12 @@ WARP_FN cells_ahead cells_look(cells_in *in, const cells_shared *t, uint32_t fir
 	u32v code = cell_codes(&in->codes, first);
 	const boolv more = code == CELL_MORE;
 	const uint32_t mask = mask_of(more);
+	if (in->made < in->n_second && in->made - in->taken < 32) {
+		second_fill(in->warp, in->made);
+		in->made += LAYER_BLOCK;
+	}
 	const u32v at = below(mask) + in->taken;
-	code += ld_if(in->second, at, more & (at < in->n_second));
+	code += ld_if(in->second, at & (CELL_RING - 1), more);
 	in->taken += count(mask);
 	const u32v entry = ld(t->code, x.class_ * CELL_ROW + code);
 	return cells_ahead{ entry, x.mean + sar(entry, 16), x.base };
@@ -263,75 +309,88 @@ WARP_FN u32v cells_step(words_in *w, u32v *state, cells_in *in, const cells_ahea
 	return out;
 }
 
-/* Opens a stream of n elements, and unpacks its second codes to its part of `decoded`, where
- * elements are not yet. */
-WARP_FN cells_in cells_open(const kvi_gpu_chunk *c, const kvi_gpu_opened *o, uint32_t number,
-                            uint32_t n)
+/* Opens a stream of n elements. */
+WARP_FN cells_in cells_open(uint32_t number, uint32_t n)
 {
+	const kvi_gpu_chunk *c = &block_of()->job;
+	const kvi_gpu_opened *o = &block_of()->opened;
 	const kvi_gpu_stream *s = &o->stream[number];
-	const uint32_t first_row = number * o->stream_tokens;
-	const uint64_t codes = c->payload + s->planes;
 	cells_in in;
-	in.n_second = uniform(s->n_second);
-	const code_plane plane = plane_at(codes + plane_bytes(n, CELL_CODE_BITS), in.n_second,
-	                                  CELL_CODE_BITS);
-	const uint64_t work = c->decoded + (uint64_t)first_row * o->columns * 2;
-	span<uint8_t> second = span_at<uint8_t>(work, n);
-	for (uint32_t i = 0; i < in.n_second; i += 32)
-		st_if(second, lanes() + i, cell_codes(&plane, i), lanes() + i < in.n_second);
-	warp_barrier();
-	in.codes = plane_at(codes, n, CELL_CODE_BITS);
-	in.second = span_at<const uint8_t>(work, n);
+	in.codes = plane_at(c->payload + s->planes, n, CELL_CODE_BITS);
+	in.second = second_ring<const uint8_t>(number);
 	in.escapes = span_at<const uint16_t>(c->payload + s->escapes, s->n_escapes);
+	in.n_second = uniform(s->n_second);
 	in.n_escapes = s->n_escapes;
-	in.taken = in.escaped = 0;
-	in.channels = span_at<const uint32_t>(c->contexts, o->columns * 4);
+	in.made = in.taken = in.escaped = 0;
+	in.warp = number;
+	in.channels = cells_channels_of<const uint32_t>(c, o);
 	in.columns = uniform(o->columns);
 	in.step = uniform(32 % o->columns);
 	in.step_rows = uniform(32 / o->columns);
 	in.column = lanes() % o->columns;
-	in.row = lanes() / o->columns + first_row;
+	in.row = lanes() / o->columns + number * o->stream_tokens;
 	return in;
 }
 
-template <int D, bool ROTATES>
-WARP_FN bool cells_stream(const kvi_gpu_chunk *c, const kvi_gpu_opened *o, uint32_t number,
-                          const cells_shared *t)
+/* Gives a row of elements, which lanes have put into shared memory, to the view. */
+WARP_FN void cells_row(stream_out<2> *out, uint32_t number)
 {
-	const kvi_gpu_stream *stream = &o->stream[number];
-	const uint32_t n = uniform(stream_elements(o, number));
-	const uint64_t first = (uint64_t)number * o->stream_tokens * o->columns * 2;
-	span<uint16_t> out = span_at<uint16_t>(c->packed + first, n);
-	cells_in in = cells_open(c, o, number, n);
-	words_in w;
-	words_open(&w, c->payload + stream->words, uniform(stream->n_words));
-	u32v s = ldg(span_at<const uint32_t>(c->payload + stream->states, 32), lanes());
-	u32v used = splat(0);
-	cells_ahead next = cells_look<D, ROTATES>(&in, t, 0);
-	uint32_t i = 0;
-	UNROLL_TWICE
-	for (; i + 32 < n; i += 32) {
-		const cells_ahead x = next;
-		next = cells_look<D, ROTATES>(&in, t, i + 32);
-		st_once(out, lanes() + i,
-		        cells_step<D, true>(&w, &s, &in, &x, lanes() < 32, &used));
+	span<const uint64_t> from = part<const uint64_t>(
+		block_part<uint32_t>(cells_memory(number), CELL_WARP), 0, ROW / 4);
+	warp_barrier();
+	if (out_usual(out)) {
+		UNROLL
+		for (uint32_t k = 0; k < 4; k++) {
+			const lane_place place = row_lane<true>(&out->row, k);
+			out_put<true>(out, k, &place, ld64(from, row_place(k) >> 2));
+		}
+	} else {
+		ROLLED
+		for (uint32_t k = 0; k < 4; k++) {
+			const lane_place place = row_lane<false>(&out->row, k);
+			out_put<false>(out, k, &place, ld64(from, row_place(k) >> 2));
+		}
 	}
-	const boolv active = lanes() + i < n;
-	st_if(out, lanes() + i, cells_step<D, false>(&w, &s, &in, &next, active, &used), active);
-	const code_plane second =
-		plane_at(c->payload + stream->planes + plane_bytes(n, CELL_CODE_BITS), in.n_second,
-	                 CELL_CODE_BITS);
-	return stream_ended(&w, s) && !any_of(used & 0x70) && in.taken == in.n_second &&
-	       in.escaped == in.n_escapes && plane_ends(&in.codes) && plane_ends(&second);
+	out_row(out);
+	warp_barrier();
 }
 
-/* Phase 1. Whether the stream was good. */
-template <int D>
-WARP_FN bool cells_decode(const kvi_gpu_chunk *c, const kvi_gpu_opened *o, const kvi_gpu_params *p,
-                          uint32_t number, const cells_shared *t)
+/* The elements of a stream, by a warp. Whether the stream was good. */
+template <int D, bool ROTATES> WARP_FN bool cells_decode(uint32_t number)
 {
-	return uniform(p->rotary) ? cells_stream<D, true>(c, o, number, t)
-	                          : cells_stream<D, false>(c, o, number, t);
+	const kvi_gpu_opened *o = &block_of()->opened;
+	const kvi_gpu_stream *stream = &o->stream[number];
+	const uint64_t payload = block_of()->job.payload;
+	const cells_shared t = cells_shared_of(block_part<uint32_t>(0, KVI_GPU_CELL_SHARED));
+	const uint32_t n = uniform(stream_elements(o, number)), last = (n - 1) / 32 * 32;
+	span<uint16_t> row = part<uint16_t>(block_part<uint32_t>(cells_memory(number), CELL_WARP),
+	                                    0, ROW);
+	stream_out<2> out = out_open<2>(number, n);
+	cells_in in = cells_open(number, n);
+	words_in w;
+	words_open(&w, payload + stream->words, uniform(stream->n_words));
+	u32v s = ldg(span_at<const uint32_t>(payload + stream->states, 32), lanes());
+	u32v used = splat(0);
+	cells_ahead next = cells_look<D, ROTATES>(&in, &t, 0);
+	for (uint32_t first = 0; first < n; first += ROW) {
+		const bool ends = first + ROW >= n;
+		const uint32_t end = ends ? last : first + ROW;
+		UNROLL_TWICE
+		for (uint32_t i = first; i < end; i += 32) {
+			const cells_ahead x = next;
+			next = cells_look<D, ROTATES>(&in, &t, i + 32);
+			st(row, lanes() + (i - first),
+			   cells_step<D, true>(&w, &s, &in, &x, lanes() < 32, &used));
+		}
+		if (ends)
+			st(row, lanes() + (last - first),
+			   cells_step<D, false>(&w, &s, &in, &next, lanes() + last < n, &used));
+		cells_row(&out, number);
+	}
+	const code_plane second = second_plane(number);
+	return stream_ended(&w, s) && !any_of(used & 0x70) && in.taken == in.n_second &&
+	       in.escaped == in.n_escapes && plane_ends(&in.codes) && plane_ends(&second) &&
+	       out_good(&out, number);
 }
 
 #endif

@@ -54,7 +54,7 @@ WARP_FN void expand_token(const kvi_gpu_chunk *c, const kvi_gpu_opened *o, uint3
 		/* all lanes of a constant row read the same value */
 		u32v y = constant ? payload_element<SIZE>(p, splat(o->row_values +
 		                                                   (token - row) * SIZE), on)
-				  : ldg_if(from, rank, on & !fixed);
+				  : ld_if(from, rank, on & !fixed);
 		st_if(to, at, select(fixed, x, y), on);
 		left += count(~set);
 	}
@@ -127,39 +127,46 @@ WARP_FN u32v page_of(const kvi_gpu_view *v, u32v n, u32v *slot, boolv on)
 	              splat(0x7fffffff));
 }
 
-/* The answer for a chunk whose streams are finished. */
-WARP_FN uint32_t finish_chunk(const kvi_gpu_chunk *c, const kvi_gpu_opened *o)
+/* The answer for a chunk by its streams. */
+WARP_FN uint32_t streams_answer(const kvi_gpu_opened *o)
 {
-	if (o->status != KVI_GPU_OPEN)
-		return o->status;
 	for (uint32_t i = 0; i < finished_streams(o); i++)
 		if (!o->stream[i].good)
 			return KVI_GPU_DATA;
-	if (!c->view.base || !c->view.page_table)
-		return KVI_GPU_OK;
-	uint32_t wrong = 0;
-	for (uint32_t t = 0; t < c->tokens; t += 32) {
-		const boolv on = (lanes() + t >= c->from) & (lanes() + t < c->to);
-		u32v slot;
-		u32v page = page_of(&c->view, lanes() + (c->view.first_token + t), &slot, on);
-		wrong |= mask_of(on & !(page >> 31 != 0) & (page >= c->view.n_pages));
-	}
-	return wrong ? KVI_GPU_PAGE : KVI_GPU_OK;
+	return KVI_GPU_OK;
 }
 
-/* Copies a token of a good chunk to its view. */
+/* Where the tokens of a chunk are in its view. Whether the chunk is open still: all pages are
+ * there. */
+WARP_FN uint32_t view_tokens(const kvi_gpu_chunk *c, span<uint64_t> to)
+{
+	const kvi_gpu_view *v = &c->view;
+	uint32_t wrong = 0;
+	for (uint32_t t = 0; t < c->tokens; t += 32) {
+		const u32v i = lanes() + t;
+		const boolv on = (i >= c->from) & (i < c->to) & (splat(v->base != 0) != 0);
+		u32v slot;
+		const u32v page = page_of(v, i + v->first_token, &slot, on);
+		const boolv there = on & !(page >> 31 != 0);
+		wrong |= v->page_table ? mask_of(there & (page >= v->n_pages)) : 0;
+		const u64v at = wide(page) * v->page_stride + wide(slot) * v->token_stride +
+		                v->base;
+		st64_if(to, i, select64(there, at, splat64(0)), i < (uint32_t)KVI_GPU_TOKENS);
+	}
+	return wrong ? KVI_GPU_PAGE : KVI_GPU_OPEN;
+}
+
+/* Copies a token of a good chunk to its address in the view; 0: it is not wanted. */
 template <int SIZE>
-WARP_FN void scatter_token(const kvi_gpu_chunk *c, const kvi_gpu_opened *o, uint32_t token)
+WARP_FN void scatter_token(const kvi_gpu_chunk *c, const kvi_gpu_opened *o, uint32_t token,
+                           uint64_t address)
 {
 	typedef typename element_of<SIZE>::type element;
 	const kvi_gpu_view *v = &c->view;
 	const uint32_t n = c->head_channels;
-	u32v slot;
-	const u32v page = page_of(v, splat(v->first_token + token), &slot, lanes() < 32);
-	const uint32_t number = first_lane(page);
-	if (number >> 31)
+	if (!address)
 		return;
-	const uint64_t at = number * v->page_stride + first_lane(slot) * v->token_stride;
+	const uint64_t at = address - v->base;
 	const uint64_t from = elements_at(c, o) + (uint64_t)token * c->heads * n * SIZE;
 	if (copy_wide<SIZE, true>(c, at, from))
 		return;
@@ -171,7 +178,7 @@ WARP_FN void scatter_token(const kvi_gpu_chunk *c, const kvi_gpu_opened *o, uint
 			const u32v l = lanes() + i;
 			const boolv on = l < n;
 			st_if(to, l * (uint32_t)(v->elem_stride / SIZE),
-			      ldg_if(in, l + h * n, on), on);
+			      ld_if(in, l + h * n, on), on);
 		}
 	}
 }

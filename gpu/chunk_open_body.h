@@ -129,7 +129,8 @@ WARP_FN void read_mask(payload_in *in, const kvi_gpu_chunk *c, kvi_gpu_opened *o
 	if (in->bad)
 		return;
 	span<uint32_t> columns = span_at<uint32_t>(c->columns, C);
-	for (uint32_t i = 0, n = 0; i < C; i += 32) {
+	/* without a slot there is no mask, and nobody wants the list */
+	for (uint32_t i = 0, n = 0; i < C && c->columns; i += 32) {
 		const uint32_t m = ~bitmap_word(in->p, o->channel_bits, i, C);
 		const u32v at = lanes() + i;
 		const uint32_t left = m & mask_of(at < C);
@@ -216,7 +217,7 @@ template <int D> WARP_FN void skip_stream(payload_in *in, kvi_gpu_opened *o, uin
 }
 
 /* The streams of codec 4, and their tops (spec layers 4). */
-template <int D> WARP_FN void read_layers(payload_in *in, const kvi_gpu_chunk *c, kvi_gpu_opened *o)
+template <int D> WARP_FN void read_layers(payload_in *in, kvi_gpu_opened *o)
 {
 	read_checks(in, o);
 	const uint32_t head = payload_word(in), flags = head >> 8 & 255;
@@ -232,7 +233,7 @@ template <int D> WARP_FN void read_layers(payload_in *in, const kvi_gpu_chunk *c
 		skip_layers(in, o->columns, o->tops_counts);
 	for (uint32_t i = 0; i < o->n_streams && !in->bad; i++)
 		skip_stream<D>(in, o, i);
-	in->bad = in->bad || in->at != in->n || !layers_tops<D>(c, o);
+	in->bad = in->bad || in->at != in->n || !layers_tops(format<D>::e);
 }
 
 /* The counts of the streams of codec 16, behind their checks (spec cells 4). */
@@ -296,11 +297,11 @@ WARP_FN uint32_t open_streams(payload_in *in, const kvi_gpu_chunk *c, kvi_gpu_op
 		if (c->codec != CODEC_LAYERS)
 			read_streams(in, o, c->codec == CODEC_CELLS);
 		else if (c->dtype == 2)
-			read_layers<2>(in, c, o);
+			read_layers<2>(in, o);
 		else if (c->dtype == 3)
-			read_layers<3>(in, c, o);
+			read_layers<3>(in, o);
 		else
-			read_layers<4>(in, c, o);
+			read_layers<4>(in, o);
 	}
 	if (in->bad || in->at != in->n)
 		return KVI_GPU_DATA;
@@ -338,6 +339,12 @@ WARP_FN void open_whole(const kvi_gpu_chunk *c, kvi_gpu_opened *o)
 	o->columns = c->heads * c->head_channels;
 }
 
+/* Tokens of the last stream of a chunk without a mask. */
+WARP_FN uint32_t shortest_stream(const kvi_gpu_chunk *c, uint32_t b)
+{
+	return (c->tokens - 1) % (KVI_GPU_LANES << b) + 1;
+}
+
 /* Whether streams of a chunk are decoded: f16 and bf16, of codecs 4 and 5 also e4m3. */
 WARP_FN bool has_streams(const kvi_gpu_chunk *c)
 {
@@ -345,9 +352,24 @@ WARP_FN bool has_streams(const kvi_gpu_chunk *c)
 	       (c->codec == CODEC_LAYERS || c->params);
 }
 
-/* Everything that is known before a stream is decoded. */
-WARP_FN uint32_t open_chunk(const kvi_gpu_chunk *c, kvi_gpu_opened *o)
+/* Whether elements of a chunk may go from registers to the view, by its shape and what is in front
+ * of its streams: no mask, which is a section of a zero. */
+WARP_FN bool goes_direct(const kvi_gpu_chunk *c)
 {
+	const uint32_t C = c->heads * c->head_channels, row = C * element_bytes(c->dtype);
+	span<const uint32_t> words = span_at<const uint32_t>(c->payload, c->payload_bytes / 4);
+	return (c->codec == CODEC_LAYERS ||
+	        (c->codec == CODEC_CELLS && C <= KVI_GPU_CELL_CHANNELS)) &&
+	       row % HASH_STRIPE == 0 && c->payload_bytes > KVI_GPU_HEADER + 3 &&
+	       ldg_one(words, 10) == 1 && (ldg_one(words, KVI_GPU_HEADER / 4) & 255) == 0 &&
+	       shortest_stream(c, ldg_one(words, 6) >> 8 & 3) * row > HASH_SHORT;
+}
+
+/* Everything that is known before a stream is decoded. */
+WARP_CALL uint32_t open_chunk(void)
+{
+	const kvi_gpu_chunk *c = &block_of()->job;
+	kvi_gpu_opened *o = &block_of()->opened;
 	const uint32_t C = c->heads * c->head_channels, size = element_bytes(c->dtype);
 	payload_in in = payload_of(c);
 	uint32_t b = 0, section = 0;

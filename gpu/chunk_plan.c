@@ -156,6 +156,40 @@ struct kvi_gpu_work kvi_gpu_work_of(const struct kvi_chunk *shape, unsigned code
 	return w;
 }
 
+/* Rows that are not made of such parts have no check in registers (view_rows_body.h). */
+enum { ROW_PART = 64 };
+
+enum kvi_gpu_need kvi_gpu_work_need(const struct kvi_gpu_chunk *chunk)
+{
+	const uint32_t channels = chunk->heads * chunk->head_channels;
+	const size_t row = channels * kvarc_dtype_bytes(chunk->dtype);
+	switch (chunk->codec) {
+	case KVI_CODEC_RAW:
+		return KVI_GPU_NEVER;
+	case KVI_CODEC_LAYERS:
+		return row % ROW_PART ? KVI_GPU_ALWAYS : KVI_GPU_RARELY;
+	case KVI_CODEC_CELLS:
+		return row % ROW_PART || channels > KVI_GPU_CELL_CHANNELS ? KVI_GPU_ALWAYS
+		                                                          : KVI_GPU_RARELY;
+	default:
+		return KVI_GPU_ALWAYS;
+	}
+}
+
+uint32_t kvi_gpu_shared_bytes(const struct kvi_gpu_chunk *chunk)
+{
+	const uint32_t channels = chunk->heads * chunk->head_channels;
+	size_t words = 0;
+	if (chunk->codec == KVI_CODEC_LAYERS)
+		words = KVI_GPU_RING_WORDS + channels / 4 + 2;
+	else if (chunk->codec == KVI_CODEC_GRID)
+		words = KVI_GPU_GRID_WORDS;
+	else if (chunk->codec == KVI_CODEC_CELLS)
+		words = KVI_GPU_CELL_SHARED + KVI_GPU_CELL_ROWS +
+		        (channels > KVI_GPU_CELL_CHANNELS ? 0 : 4 * channels);
+	return (uint32_t)(aligned(sizeof(struct kvi_gpu_block)) + 4 * words);
+}
+
 void kvi_gpu_chunk_fill(struct kvi_gpu_chunk *out, const struct kvi_chunk *shape,
                         const struct kvi_chunk_header *header, uint32_t n)
 {

@@ -30,6 +30,17 @@ struct kvi_gpu_work {
 /* The work memory of a chunk of a codec; each part begins at a multiple of 16. */
 struct kvi_gpu_work kvi_gpu_work_of(const struct kvi_chunk *shape, unsigned codec);
 
+/* How often a chunk that kernels decode needs a slot of work memory. */
+enum kvi_gpu_need {
+	KVI_GPU_NEVER,
+	KVI_GPU_RARELY, /* with a mask, which its payload alone says, and in short streams */
+	KVI_GPU_ALWAYS
+};
+/* The need of a chunk, by its codec and shape. */
+enum kvi_gpu_need kvi_gpu_work_need(const struct kvi_gpu_chunk *chunk);
+/* Shared memory of a block that decodes a chunk. */
+uint32_t kvi_gpu_shared_bytes(const struct kvi_gpu_chunk *chunk);
+
 /*
  * Fills *out, but for addresses and the view, for all tokens of a chunk: header is that of the
  * chunk, which the caller has compared with its tensor. n: bytes of the payload.

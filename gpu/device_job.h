@@ -72,7 +72,7 @@ struct kvi_gpu_view {
 
 /* A chunk to be decoded. */
 struct kvi_gpu_chunk {
-	uint64_t payload; /* of the CHUNK frame, aligned: header and codec payload */
+	uint64_t payload; /* of the CHUNK frame, aligned, at its end, too: header, codec payload */
 	uint32_t payload_bytes;
 	uint32_t dtype, tokens, heads, head_channels;
 	uint32_t codec;
@@ -83,7 +83,8 @@ struct kvi_gpu_chunk {
 	/* Work memory, aligned, each 16 bytes more than: elements in coding order; decoded
 	 * elements; u32[elements or 2 * channels + 256] for contexts of codec 5, or
 	 * u32[4 * channels] for what those of codec 16 are made of; u32[channels] for those that
-	 * remain, or their tops of codec 4. */
+	 * remain, or their tops of codec 4. Of a chunk to be decoded these are offsets in a slot
+	 * of its batch, and kvi_gpu_opened is in shared memory. */
 	uint64_t packed, decoded, contexts, columns;
 	struct kvi_gpu_view view;
 	uint32_t from, to; /* the tokens of the chunk that go there: from .. to - 1 */
@@ -110,6 +111,48 @@ struct kvi_gpu_opened {
 	uint64_t raw_check;
 	uint64_t check[KVI_GPU_STREAMS];
 	uint16_t token[KVI_GPU_TOKENS]; /* of each remaining row */
+};
+
+/* Chunks of one plan in a batch. */
+struct kvi_gpu_part {
+	uint64_t chunks; /* kvi_gpu_chunk[n] */
+	uint64_t status; /* u32[n]: answers */
+	uint64_t n;
+};
+/* Parts of a batch at most: arguments of a kernel have 4096 bytes. */
+enum { KVI_GPU_PARTS = 128 };
+/* Chunks to be decoded by one launch, whose blocks take them in turn. A block whose chunk needs
+ * work memory takes a free slot of it for that time. */
+struct kvi_gpu_batch {
+	uint64_t tables; /* kvi_gpu_tables */
+	uint64_t work;   /* aligned: slots of slot_bytes, which is a multiple of 16 */
+	uint64_t locks;  /* u32[slots]: 0 of those that are free, which all are between launches */
+	uint64_t slot_bytes;
+	uint32_t n, slots; /* n: chunks of all parts */
+	struct kvi_gpu_part part[KVI_GPU_PARTS];
+};
+
+/* The beginning of a block's shared memory: what all of its warps know. */
+struct kvi_gpu_block {
+	struct kvi_gpu_chunk job; /* the chunk in hand, with addresses */
+	struct kvi_gpu_opened opened;
+	uint64_t token[KVI_GPU_TOKENS]; /* address of each token in the view; 0: not written */
+	uint64_t answer;                /* address of the answer for the chunk */
+	uint32_t slot;                  /* that the block has; KVI_GPU_NO_SLOT: none */
+	uint32_t direct;                /* elements go from registers to the view */
+	uint32_t tables;                /* codec whose tables are in shared memory; 0: none */
+};
+/* Number of a slot: the block has none. */
+enum { KVI_GPU_NO_SLOT = 0xffff };
+/* Words of shared memory behind it. Codec 4: the rings of layers, then a byte a channel; codec 5:
+ * tables; codec 16: tables, memory of warps, then 4 words a channel. */
+enum {
+	KVI_GPU_RING_WORDS = KVI_GPU_STREAMS * (4 * 258 + 24),
+	KVI_GPU_GRID_CODES = 192 * 41,
+	KVI_GPU_GRID_WORDS = KVI_GPU_GRID_CODES + 64 + 192 * 256 / 4,
+	KVI_GPU_CELL_SHARED = KVI_GPU_CELL_WORDS + KVI_GPU_TOKENS + KVI_GPU_LANES,
+	KVI_GPU_CELL_ROWS = KVI_GPU_STREAMS * (256 + 128),
+	KVI_GPU_CELL_CHANNELS = 2048 /* that have their words in shared memory */
 };
 
 #endif

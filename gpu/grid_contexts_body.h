@@ -50,6 +50,14 @@ template <int D> WARP_FN u32v grid_context(u32v mu, u32v k)
 	return table | g << 8 | y >> 3 << 16 | (mu & 0x80000000);
 }
 
+/* The channels of columns; without work memory nothing is masked. */
+WARP_FN u32v column_channel(const kvi_gpu_chunk *c, const kvi_gpu_opened *o, u32v column, boolv on)
+{
+	if (!c->columns)
+		return column;
+	return ld_if(span_at<const uint32_t>(c->columns, o->columns), column, on);
+}
+
 /* The context of a channel whose mean does not rotate. */
 template <int D>
 WARP_FN u32v fixed_context(span<const int16_t> mean, span<const int16_t> k, u32v channel, boolv on)
@@ -74,7 +82,7 @@ WARP_FN void ring_contexts(const kvi_gpu_chunk *c, kvi_gpu_opened *o, const kvi_
 		return;
 	const u32v at = lanes() + warp * 32;
 	const boolv on = at < n;
-	st_if(to, at, fixed_context<D>(mean, k, ldg_if(columns, at % o->columns, on), on), on);
+	st_if(to, at, fixed_context<D>(mean, k, ld_if(columns, at % o->columns, on), on), on);
 }
 
 /* A channel, and the other one of its pair. Where it does not rotate, k_a and k_b are its own. */
@@ -150,7 +158,7 @@ WARP_FN void rotated_contexts(const kvi_gpu_chunk *c, kvi_gpu_opened *o, const k
 	const u32v column = lanes() + warp * 32;
 	const boolv on = column < n;
 	const u32v channel =
-		ldg_if(span_at<const uint32_t>(c->columns, n), column, on);
+		ld_if(span_at<const uint32_t>(c->columns, n), column, on);
 	const rotating_pair r = pair_of(p, mean, k, channel, on);
 	const u32v fixed = fixed_context<D>(mean, k, channel, on);
 	for (uint32_t row = 0; row < o->rows; row++) {

@@ -186,7 +186,7 @@ WARP_FN bool grid_decode(const kvi_gpu_chunk *c, const kvi_gpu_opened *o, uint32
 	u32v next[2];
 	UNROLL
 	for (uint32_t k = 0; k < 2; k++)
-		next[k] = ldg_if(contexts, l + (at + 32 * k), l + 32 * k < left);
+		next[k] = ld_if(contexts, l + (at + 32 * k), l + 32 * k < left);
 	while (left >= 64) {
 		const u32v context[2] = { next[0], next[1] };
 		left -= 64;
@@ -194,7 +194,7 @@ WARP_FN bool grid_decode(const kvi_gpu_chunk *c, const kvi_gpu_opened *o, uint32
 		at = ring && at >= ring ? at - ring : at;
 		UNROLL
 		for (uint32_t k = 0; k < 2; k++)
-			next[k] = ldg_if(contexts, l + (at + 32 * k), l + 32 * k < left);
+			next[k] = ld_if(contexts, l + (at + 32 * k), l + 32 * k < left);
 		UNROLL
 		for (uint32_t k = 0; k < 2; k++) {
 			const u32v x = grid_step<D, true>(&w, &s, t, context[k], all);

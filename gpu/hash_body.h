@@ -211,7 +211,7 @@ WARP_FN uint64_t hash_low(u64v acc, uint32_t n)
 }
 
 /* H64 of n bytes, 1 at least, that this kernel may have written. */
-WARP_FN uint64_t hash_bytes(uint64_t address, uint32_t n)
+WARP_CALL uint64_t hash_bytes(uint64_t address, uint32_t n)
 {
 	span<const uint8_t> in = span_at<const uint8_t>(address, n);
 	if (n <= 16)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* host_run.cc - the steps of a batch, one warp after the other (batch_run_body.h) */
+/* host_run.cc - kernels on the host, one warp after the other */
 #include "host_run.h"
 
 #include <stdlib.h>
@@ -22,62 +22,11 @@ struct shared_memory {
 	shared_memory &operator=(const shared_memory &) = delete;
 };
 
-template <int D> static void layers_block(const kvi_gpu_chunk *c)
+void kvi_gpu_host_decode(const struct kvi_gpu_batch *batch, uint32_t blocks, uint32_t shared_bytes)
 {
-	for (uint32_t w = 0; w < KVI_GPU_STREAMS && runs(c, CODEC_LAYERS, D); w++)
-		run_layers<D>(c, w);
-}
-
-template <int D> static void grid_block(const kvi_gpu_chunk *c, const kvi_gpu_tables *tables)
-{
-	if (!runs(c, CODEC_GRID, D))
-		return;
-	const size_t n_enc = GRID_TABLES * GRID_SYMBOLS, n_first = GRID_TABLES * GRID_FIRSTS;
-	shared_memory enc(n_enc * sizeof(uint32_t)), token(64 * sizeof(uint32_t)), first(n_first);
-	const grid_shared t = { span_at<uint32_t>((uint64_t)(uintptr_t)enc.p, n_enc),
-		                span_at<uint32_t>((uint64_t)(uintptr_t)token.p, 64),
-		                span_at<uint8_t>((uint64_t)(uintptr_t)first.p, n_first) };
-	for (uint32_t w = 0; w < context_warps(opened_of(c), params_of(c)); w++)
-		run_contexts<D>(c, tables, w);
-	for (uint32_t w = 0; w < KVI_GPU_STREAMS; w++)
-		grid_tables(&t, tables, w, KVI_GPU_STREAMS);
-	for (uint32_t w = 0; w < KVI_GPU_STREAMS; w++)
-		run_grid<D>(c, &t, w);
-}
-
-template <int D> static void cells_block(const kvi_gpu_chunk *c, const kvi_gpu_tables *tables)
-{
-	if (!runs(c, CODEC_CELLS, D))
-		return;
-	shared_memory words(CELL_SHARED * sizeof(uint32_t));
-	const cells_shared t = cells_shared_of(
-		span_at<uint32_t>((uint64_t)(uintptr_t)words.p, CELL_SHARED));
-	for (uint32_t w = 0; w < KVI_GPU_STREAMS; w++)
-		run_cells_begin<D>(c, &t, tables, w, KVI_GPU_STREAMS);
-	for (uint32_t w = 0; w < KVI_GPU_STREAMS; w++)
-		run_cells<D>(c, &t, w);
-}
-
-void kvi_gpu_host_decode(const struct kvi_gpu_chunk *chunks, uint32_t n,
-                         const struct kvi_gpu_tables *tables, uint32_t *status)
-{
-	for (uint32_t i = 0; i < n; i++) {
-		const kvi_gpu_chunk *c = &chunks[i];
-		run_open(c);
-		layers_block<2>(c);
-		layers_block<3>(c);
-		layers_block<4>(c);
-		grid_block<2>(c, tables);
-		grid_block<3>(c, tables);
-		grid_block<4>(c, tables);
-		cells_block<2>(c, tables);
-		cells_block<3>(c, tables);
-		for (uint32_t s = 0; s < KVI_GPU_STREAMS; s++)
-			run_finish(c, s);
-		run_answer(c, span_at<uint32_t>((uint64_t)(uintptr_t)status, n), i);
-		for (uint32_t t = 0; t < c->tokens; t++)
-			run_scatter(c, t);
-	}
+	shared_memory shared(shared_bytes);
+	host_decode(batch, blocks,
+	            span_at<uint32_t>((uint64_t)(uintptr_t)shared.p, shared_bytes / 4));
 }
 
 /* Makes the mask of a payload, and gathers elements. */

@@ -9,13 +9,9 @@
 extern "C" {
 #endif
 
-/*
- * Decodes n chunks as a GPU does, step by step, and writes the answer for each to status[n]. Each
- * access is checked; a wrong one prints a line and aborts. tables: where a chunk has codec 5
- * or 16.
- */
-void kvi_gpu_host_decode(const struct kvi_gpu_chunk *chunks, uint32_t n,
-                         const struct kvi_gpu_tables *tables, uint32_t *status);
+/* Decodes a batch as a GPU does; shared_bytes: of each block. Each access is checked; a wrong one
+ * prints a line and aborts. */
+void kvi_gpu_host_decode(const struct kvi_gpu_batch *batch, uint32_t blocks, uint32_t shared_bytes);
 /* Encodes n chunks as kernels do; answers: n. */
 void kvi_gpu_host_encode(const struct kvi_gpu_encode *chunks, uint32_t n,
                          const struct kvi_gpu_tables *tables, struct kvi_gpu_encoded *answers);

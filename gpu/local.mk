@@ -31,6 +31,7 @@ endif
 endif
 # A stand-in of NVIDIA's driver, which runs the kernels on the host.
 tests_device_driver_stand_in_la_SOURCES = tests/device/driver_stand_in.cc \
+	tests/device/stand_in_calls.cc \
 	tests/device/stand_in_exact.cc tests/device/stand_in_grid.h \
 	gpu/host_fault.cc gpu/host_fault.h
 tests_device_driver_stand_in_la_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu

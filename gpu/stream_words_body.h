@@ -32,6 +32,17 @@ template <> struct element_of<4> {
 	typedef uint32_t type;
 };
 
+/* State that all warps of a block share, and the memory behind it. */
+WARP_FN kvi_gpu_block *block_of(void)
+{
+	return (kvi_gpu_block *)block_memory().p;
+}
+constexpr uint32_t BLOCK_WORDS = (sizeof(kvi_gpu_block) + 15) / 16 * 4;
+template <typename T> WARP_FN span<T> block_part(uint32_t first, uint32_t n)
+{
+	return part<T>(block_memory(), BLOCK_WORDS + first, n);
+}
+
 /* n low bits; n below 32. */
 WARP_FN u32v low_bits(u32v v, u32v n)
 {

@@ -13,6 +13,9 @@
  *   lanes() splat(x) select(b, x, y)       0 .. 31; a number in all lanes; b ? x : y
  *   mask_of(b) lane_in(m) below(m)         bits of b; lanes of a mask; how many bits below a lane's
  *   count(m) uniform(x) any_of(v)          bits; x, which is the same in all lanes; or of all lanes
+ *   lane_value(v, i)                       v of lane i
+ *   joined(low, high) funnel(low, high, n) 64 bits; their low half, shifted right by n modulo 32
+ *   bytes_less(x, y)                       x - y of each byte
  *   shuffle(v, from)                       v of lane from & 31
  *   bytes_of(lo, hi, sel)                  bytes of hi:lo by the four numbers of a selector
  *   add_products<A, B>(c, a, b)            a product of matrices of bytes, added to c; see below
@@ -21,6 +24,11 @@
  *   ldg_quads_if, ld_quads, st_quads_if    16 bytes of each lane, numbered as such
  *   ld_byte_at(s, at)                      a number of 4 bytes at a byte position
  *   span_at<T>(address, n) skip(s, n)      n elements of memory; a span without its first n
+ *   block_memory()                         what the warps of a block share
+ *   each_warp(f)                           a phase: f(w) of each of the 8 warps of a block
+ *   st_element, st_group                   elements of each lane to addresses of 64 bits
+ *   take_lock(s, first, n)                 one of n locks, taken by a warp; st_one(s, i, 0) gives
+ *                                          it back, behind block_fence()
  *   part<T>(s, first, n)                   n elements of T in a span of words, from one on
  */
 #ifndef KVI_GPU_WARP_H

@@ -4,7 +4,10 @@
 #define KVI_GPU_WARP_DEVICE_BODY_H
 
 #define WARP_FN static __device__ __forceinline__
+/* Functions that are called, and not made part of their callers. */
+#define WARP_CALL static __device__ __noinline__
 #define UNROLL _Pragma("unroll")
+#define ROLLED _Pragma("unroll 1")
 #define UNROLL_TWICE _Pragma("unroll 2")
 
 typedef uint32_t u32v;
@@ -149,7 +152,7 @@ WARP_FN u32v float_bits(u32v v)
 }
 
 #define PRODUCTS(types)                                                            \
-	asm("mma.sync.aligned.m16n8k32.row.col.s32." types                         \
+	asm volatile("mma.sync.aligned.m16n8k32.row.col.s32." types                         \
 	    ".s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
 	    : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])                       \
 	    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
@@ -247,6 +250,10 @@ WARP_FN quads ld_quads(span<const uint32_t> s, u32v i)
 {
 	return quads_of(((const uint4 *)s.p)[i]);
 }
+WARP_FN quads ld_quads_if(span<const uint32_t> s, u32v i, boolv ok)
+{
+	return quads_of(ok ? ((const uint4 *)s.p)[i] : make_uint4(0, 0, 0, 0));
+}
 WARP_FN void st_quads_if(span<uint32_t> s, u32v i, quads q, boolv ok)
 {
 	if (ok)
@@ -261,9 +268,117 @@ WARP_FN u64v ld64_if(span<const uint8_t> s, u32v at, boolv ok)
 {
 	return ok ? *(const uint64_t *)(s.p + at) : 0;
 }
+WARP_FN u64v joined(u32v low, u32v high)
+{
+	return (uint64_t)high << 32 | low;
+}
+/* The low half of high:low, shifted right by n modulo 32. */
+WARP_FN u32v funnel(u32v low, u32v high, u32v n)
+{
+	return __funnelshift_r(low, high, n);
+}
+WARP_FN boolv nonzero64(u64v v)
+{
+	return v != 0;
+}
+/* v of lane i ^ n. */
+WARP_FN u64v shuffle64_xor(u64v v, uint32_t n)
+{
+	return __shfl_xor_sync(~0u, v, (int)n);
+}
+/* The sums of v up to each lane, in both halves of a warp. */
+WARP_FN u32v half_sums(u32v v)
+{
+	UNROLL
+	for (int d = 1; d < 16; d *= 2)
+		asm volatile("{ .reg .pred p; .reg .u32 x;"
+		             " shfl.sync.up.b32 x|p, %0, %1, 0x1000, 0xffffffff;"
+		             " @p add.u32 %0, %0, x; }"
+		             : "+r"(v)
+		             : "r"(d));
+	return v;
+}
+/* v of the last lane of a half. */
+WARP_FN u32v half_last(u32v v)
+{
+	return __shfl_sync(~0u, v, 15, 16);
+}
+/* The sum of four bytes. */
+WARP_FN u32v bytes_sum(u32v v)
+{
+	return __dp4a(v, 0x01010101u, 0u);
+}
+/* The differences of bytes, x - y. */
+WARP_FN u32v bytes_less(u32v x, u32v y)
+{
+	return ((x | 0x80808080) - (y & 0x7f7f7f7f)) ^ ((x ^ ~y) & 0x80808080);
+}
+WARP_FN uint32_t lane_value(u32v v, uint32_t i)
+{
+	return __shfl_sync(~0u, v, (int)i);
+}
+template <typename T> WARP_FN uint32_t ld_one(span<T> s, uint32_t i)
+{
+	return (uint32_t)s.p[i];
+}
+/* Elements of each lane at an address, which is in a memory: one, or 4 at a multiple of their
+ * size. */
+template <int SIZE> WARP_FN void st_element(span<uint8_t>, u64v at, u64v v, boolv ok)
+{
+	if (!ok)
+		return;
+	if (SIZE == 2)
+		__stcs((uint16_t *)at, (uint16_t)v);
+	else
+		__stcs((uint8_t *)at, (uint8_t)v);
+}
+template <int SIZE> WARP_FN void st_group(span<uint8_t>, u64v at, u64v v, boolv ok)
+{
+	if (SIZE == 2)
+		asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0;"
+		             " @p st.global.cs.u64 [%0], %1; }" ::"l"(at), "l"(v), "r"((uint32_t)ok)
+		             : "memory");
+	else
+		asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0;"
+		             " @p st.global.cs.u32 [%0], %1; }" ::"l"(at), "r"((uint32_t)v),
+		             "r"((uint32_t)ok)
+		             : "memory");
+}
+WARP_FN void st64_if(span<uint64_t> s, u32v i, u64v v, boolv ok)
+{
+	if (ok)
+		s.p[i] = v;
+}
 template <typename T> WARP_FN void st_one(span<T> s, uint32_t i, uint64_t v)
 {
 	s.p[i] = (T)v;
+}
+/* The memory that the warps of a block share, aligned. */
+WARP_FN span<uint32_t> block_memory(void)
+{
+	extern __shared__ __align__(16) uint32_t shared[];
+	return span<uint32_t>{ shared };
+}
+/* A phase of a block. */
+template <typename F> WARP_FN void each_warp(F f)
+{
+	f(threadIdx.x / 32);
+	__syncthreads();
+}
+/* Orders memory among blocks that hand a lock on. */
+WARP_FN void block_fence(void)
+{
+	__threadfence();
+}
+WARP_FN uint32_t take_lock(span<uint32_t> s, uint32_t first, uint32_t n)
+{
+	uint32_t i = first % n;
+	if (!(threadIdx.x & 31))
+		while (atomicCAS(s.p + i, 0, 1))
+			i = i + 1 < n ? i + 1 : 0;
+	i = __shfl_sync(~0u, i, 0);
+	block_fence();
+	return i;
 }
 /* Orders memory within the warp: lanes read behind it what others wrote before it. */
 WARP_FN void warp_barrier(void)

@@ -9,7 +9,9 @@
 
 #define WARP_OP static inline __attribute__((always_inline))
 #define WARP_FN static inline
+#define WARP_CALL static
 #define UNROLL
+#define ROLLED
 #define UNROLL_TWICE
 
 typedef uint32_t u32v __attribute__((vector_size(128)));
@@ -284,12 +286,26 @@ template <typename T> WARP_OP void st_once(span<T> s, u32v i, u32v v)
 {
 	st(s, i, v);
 }
+/* Memory that the kernel in hand writes to: ldg must not read it. */
+struct host_range {
+	uint64_t address;
+	size_t n;
+};
+static host_range written[2];
+WARP_OP void never_written(const void *p)
+{
+	for (const host_range &r : written)
+		if (__builtin_expect((uint64_t)(uintptr_t)p - r.address < r.n, 0))
+			kvi_gpu_host_fault("constant load", (uint64_t)(uintptr_t)p, 1, r.n);
+}
 template <typename T> WARP_OP u32v ldg(span<T> s, u32v i)
 {
+	never_written(s.p);
 	return ld(s, i);
 }
 template <typename T> WARP_OP u32v ldg_if(span<T> s, u32v i, boolv ok)
 {
+	never_written(s.p);
 	return ld_if(s, i, ok);
 }
 WARP_OP u32v ld_byte_at(span<const uint32_t> s, u32v at)
@@ -313,6 +329,7 @@ template <typename T> WARP_OP span<T> part(span<uint32_t> s, uint32_t first, uin
 template <typename T> WARP_OP uint32_t ldg_one(span<T> s, uint32_t i)
 {
 	bounds(i, s.n);
+	never_written(s.p);
 	return (uint32_t)s.p[i];
 }
 struct quads {
@@ -324,7 +341,7 @@ template <typename T> WARP_OP void bounds_quad(span<T> s, uint32_t i)
 	if ((uintptr_t)s.p % 16)
 		kvi_gpu_host_fault("misaligned", i, 16, s.n);
 }
-WARP_OP quads ldg_quads_if(span<const uint32_t> s, u32v i, boolv ok)
+WARP_OP quads ld_quads_if(span<const uint32_t> s, u32v i, boolv ok)
 {
 	quads q = {};
 	EACH_LANE
@@ -337,7 +354,12 @@ WARP_OP quads ldg_quads_if(span<const uint32_t> s, u32v i, boolv ok)
 }
 WARP_OP quads ld_quads(span<const uint32_t> s, u32v i)
 {
-	return ldg_quads_if(s, i, lane_in(~0u));
+	return ld_quads_if(s, i, lane_in(~0u));
+}
+WARP_OP quads ldg_quads_if(span<const uint32_t> s, u32v i, boolv ok)
+{
+	never_written(s.p);
+	return ld_quads_if(s, i, ok);
 }
 WARP_OP void st_quads_if(span<uint32_t> s, u32v i, quads q, boolv ok)
 {
@@ -371,6 +393,82 @@ WARP_OP u64v ld64_if(span<const uint8_t> s, u32v at, boolv ok)
 		}
 	return r;
 }
+WARP_OP u64v joined(u32v low, u32v high)
+{
+	return wide(low) | wide(high) << (uint64_t)32;
+}
+WARP_OP u32v funnel(u32v low, u32v high, u32v n)
+{
+	return low_half(joined(low, high) >> wide(n & 31));
+}
+WARP_OP boolv nonzero64(u64v v)
+{
+	boolv r;
+	EACH_LANE
+		r[l] = v[l] ? -1 : 0;
+	return r;
+}
+WARP_OP u64v shuffle64_xor(u64v v, uint32_t n)
+{
+	return shuffle64(v, lanes() ^ n);
+}
+WARP_OP u32v half_sums(u32v v)
+{
+	for (int l = 0; l < 32; l++)
+		v[l] += l & 15 ? v[l - 1] : 0;
+	return v;
+}
+WARP_OP u32v half_last(u32v v)
+{
+	return shuffle(v, lanes() | 15);
+}
+WARP_OP u32v bytes_sum(u32v v)
+{
+	v = (v & 0xff00ff) + (v >> 8 & 0xff00ff);
+	return (v + (v >> 16)) & 0xffff;
+}
+WARP_OP u32v bytes_less(u32v x, u32v y)
+{
+	return ((x | 0x80808080) - (y & 0x7f7f7f7f)) ^ ((x ^ ~y) & 0x80808080);
+}
+WARP_OP uint32_t lane_value(u32v v, uint32_t i)
+{
+	return v[i];
+}
+template <typename T> WARP_OP uint32_t ld_one(span<T> s, uint32_t i)
+{
+	bounds(i, s.n);
+	return (uint32_t)s.p[i];
+}
+WARP_OP void st_bytes(span<uint8_t> s, uint64_t at, uint64_t v, size_t bytes)
+{
+	const uint64_t i = at - (uint64_t)(uintptr_t)s.p;
+	bounds((size_t)i, s.n);
+	bounds((size_t)i + bytes - 1, s.n);
+	if (at % bytes)
+		kvi_gpu_host_fault("misaligned", at, bytes, s.n);
+	memcpy(s.p + i, &v, bytes);
+}
+template <int SIZE> WARP_OP void st_element(span<uint8_t> s, u64v at, u64v v, boolv ok)
+{
+	EACH_LANE
+		if (ok[l])
+			st_bytes(s, at[l], v[l], SIZE);
+}
+template <int SIZE> WARP_OP void st_group(span<uint8_t> s, u64v at, u64v v, boolv ok)
+{
+	EACH_LANE
+		if (ok[l])
+			st_bytes(s, at[l], v[l], 4 * SIZE);
+}
+WARP_OP void st64_if(span<uint64_t> s, u32v i, u64v v, boolv ok)
+{
+	EACH_LANE
+		if (ok[l]) {
+			bounds(i[l], s.n);
+			s.p[i[l]] = v[l];
+		}
+}
 template <typename T> WARP_OP void st_one(span<T> s, uint32_t i, uint64_t v)
 {
 	bounds(i, s.n);
@@ -378,6 +476,27 @@ template <typename T> WARP_OP void st_one(span<T> s, uint32_t i, uint64_t v)
 }
 WARP_OP void warp_barrier(void)
 {
+}
+static span<uint32_t> shared_by_block; /* the memory of the block in hand */
+WARP_OP span<uint32_t> block_memory(void)
+{
+	return shared_by_block;
+}
+template <typename F> WARP_OP void each_warp(F f)
+{
+	for (uint32_t w = 0; w < 8; w++)
+		f(w);
+}
+WARP_OP void block_fence(void)
+{
+}
+WARP_OP uint32_t take_lock(span<uint32_t> s, uint32_t first, uint32_t n)
+{
+	bounds(first % n, s.n);
+	if (s.p[first % n])
+		kvi_gpu_host_fault("lock", first % n, s.p[first % n], n);
+	s.p[first % n] = 1;
+	return first % n;
 }
 
 #endif

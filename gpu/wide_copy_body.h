@@ -51,7 +51,8 @@ WARP_FN bool copy_wide(const kvi_gpu_chunk *c, uint64_t at, uint64_t memory)
 		const boolv on = part < w.parts;
 		const u32v there = (part >> w.shift) * w.stride + (part & ((1u << w.shift) - 1));
 		st_quads_if(out, SCATTER ? there : part,
-		            ldg_quads_if(in, SCATTER ? part : there, on), on);
+		            SCATTER ? ld_quads_if(in, part, on) : ldg_quads_if(in, there, on),
+		            on);
 	}
 	return true;
 }

@@ -53,4 +53,9 @@ AC_DEFUN([KV_CUDA], [
     AS_CASE([$with_cuda/$NVCC], [auto/* | */*nvcc], [],
       [AC_MSG_ERROR([--with-cuda: there is no nvcc in $kv_cuda_path])])])
   AC_SUBST([NVCC])
+  kv_cuda_version=unknown
+  AS_IF([test -n "$NVCC"],
+    [kv_cuda_version=`"$NVCC" --version | sed -n 's/.*release \(@<:@0-9.@:>@*\),.*/\1/p'`])
+  AC_DEFINE_UNQUOTED([KVARC_CUDA_VERSION], ["$kv_cuda_version"],
+    [Version of the CUDA toolkit that compiles the kernels, or "unknown".])
 ])

@@ -320,7 +320,7 @@ EXTRA_DIST += tests/device/command.sh
 if ENABLE_SHARED
 if GPU_TESTS
 unit_tests += tests/unit/test_device tests/unit/test_device_encode tests/unit/test_device_damage \
-	tests/unit/test_device_predicted
+	tests/unit/test_device_order tests/unit/test_device_predicted
 TESTS += tests/device/command.sh
 endif
 endif
@@ -329,6 +329,9 @@ tests_unit_test_device_SOURCES = tests/unit/test_device.c $(device_util)
 tests_unit_test_device_LDADD = libkvidevice.la $(LDADD) $(DL_LIBS)
 tests_unit_test_device_encode_SOURCES = tests/unit/test_device_encode.c $(device_util)
 tests_unit_test_device_encode_LDADD = libkvidevice.la $(LDADD) $(DL_LIBS)
+tests_unit_test_device_order_SOURCES = tests/unit/test_device_order.c $(device_util)
+tests_unit_test_device_order_LDADD = libkvidevice.la $(LDADD) $(DL_LIBS)
+tests_unit_test_device_order_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu
 tests_unit_test_device_predicted_SOURCES = tests/unit/test_device_predicted.c $(device_util)
 tests_unit_test_device_predicted_LDADD = libkvidevice.la $(LDADD) $(DL_LIBS)
 tests_unit_test_device_damage_SOURCES = tests/unit/test_device_damage.c $(device_util) \

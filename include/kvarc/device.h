@@ -18,7 +18,15 @@ extern "C" {
  * time. The context that is current in the thread is the same after each call as before it. No
  * call waits for the device unless it says so, and none but kvarc_device_alloc allocates memory of
  * it: the caller gives addresses (CUdeviceptr, or a pointer of the CUDA runtime) and a stream
- * (CUstream, cudaStream_t; NULL: the default one).
+ * (CUstream, cudaStream_t; NULL: the default one). A device has 8 MiB of pinned memory of the host,
+ * which memlimit does not count, and a stream of its own.
+ *
+ * Once a kernel has failed (IO, and the error says so), its own or another of the context, nothing
+ * works in the context any more: the primary one lasts as long as the process.
+ *
+ * Copies in the order of a stream (kvarc_device_send, kvarc_device_place) wait for nothing as long
+ * as those of the device that have not run yet are of 4 MiB and 16 pieces of 256 KiB at most; then
+ * for the oldest. They read memory of any kind, pinned or not, before they return.
  */
 typedef struct kvarc_device kvarc_device;
 
@@ -46,9 +54,9 @@ typedef struct kvarc_device_options {
 
 /*
  * Opens a GPU. options may be NULL. On failure *d is NULL.
- * Returns OK, OPTIONS (no driver, no such GPU, no kernels, none for this architecture: the error
- * says which, and the host can decode instead), IO (the driver failed otherwise), MEM (of the GPU,
- * too), MEMLIMIT, PROG.
+ * Returns OK, OPTIONS (no driver, no such GPU, no kernels, none for this architecture or for this
+ * driver: the error says which, and the host can decode instead), IO (the driver failed otherwise),
+ * MEM (of the GPU, too), MEMLIMIT, PROG.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_open(kvarc_device **d,
                                                        const kvarc_device_options *options);
@@ -80,8 +88,8 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_alloc(kvarc_device *d, uint64_
                                                         uint64_t *address);
 /* Waits for the device. 0 is nothing. */
 KVARC_API void kvarc_device_free(kvarc_device *d, uint64_t address);
-/* Copies bytes of the host to the device, in the order of the stream; the caller may change them as
- * soon as this returns. Returns OK, IO, MEM, PROG. */
+/* Copies bytes of the host to the device, in the order of the stream, as said above; the caller may
+ * change them as soon as this returns. Returns OK, IO, MEM, PROG. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_send(kvarc_device *d, uint64_t to,
                                                        const void *from, uint64_t bytes,
                                                        void *stream);
@@ -143,15 +151,16 @@ typedef struct kvarc_device_plan kvarc_device_plan;
 /* Needs of a plan, and what it will do. */
 typedef struct kvarc_device_plan_info {
 	/* memory of the device, aligned to 256: staging from kvarc_device_stage on, work while
-	 * kernels run; status: of a plan that reads one uint32_t a chunk */
+	 * kernels run, of a plan that reads for the chunks that the GPU has in hand at a time;
+	 * status: of a plan that reads one uint32_t a chunk */
 	uint64_t staging_bytes, work_bytes, status_bytes;
 	/* of payloads that are read, or that kvarc_device_append took; of the elements of chunks */
 	uint64_t file_bytes, raw_bytes;
 	uint32_t chunks;
-	/* of these, chunks that the host decodes in kvarc_device_stage: other codecs than 0, 2, 4
-	 * and 5 (levels 2 to 8, tiers), f32 and e5m2 of codecs 4 and 5, chunks of more than 8192
-	 * channels, encrypted, or in a store. Or that it encodes in kvarc_device_append: final
-	 * behind that call, before it those that no kernel will try */
+	/* of these, chunks that the host decodes in kvarc_device_stage: other codecs than 0, 2, 4,
+	 * 5 and 16 (levels 2 to 8, tiers), f32 and e5m2 of codecs 4 and 5, f32 of codec 16, chunks
+	 * of more than 8192 channels, encrypted, or in a store. Or that it encodes in
+	 * kvarc_device_append: final behind that call, before it those that no kernel will try */
 	uint32_t host_chunks;
 	uint32_t layer0, n_layers; /* of the tensors that the range has */
 	uint64_t reserved[8];      /* zero */
@@ -191,15 +200,56 @@ KVARC_API void kvarc_device_plan_close(kvarc_device_plan **p);
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_plan_get_info(const kvarc_device_plan *p,
                                                                 kvarc_device_plan_info *info);
 
+/* Where the payload of a chunk is in the file of the archive. */
+typedef struct kvarc_device_payload {
+	uint64_t offset; /* a multiple of 16 */
+	uint32_t bytes;  /* 0: the host decodes the chunk */
+	uint32_t layer;
+} kvarc_device_payload;
+
 /*
- * Reads the payloads and copies them into staging memory, in the order of the stream; decodes what
- * the host has to decode. Waits for the file, and not for the device. Of a plan that writes it
- * copies parameters alone.
+ * The payloads of a plan that reads, in the order of layers; n: chunks of its info. For callers
+ * that bring them to the device by other ways: RDMA, a pool of archives. Returns OK, PROG.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_plan_payloads(const kvarc_device_plan *p,
+                                                                kvarc_device_payload *payloads,
+                                                                size_t n);
+/*
+ * Says that the bytes from an offset on in the file of the archive are at an address that kernels
+ * can read: in memory of the device, or pinned and mapped. Kernels read payloads there that are in
+ * these bytes up to the next multiple of 16, so kvarc_device_stage leaves them out and the plan's
+ * info has fewer staging_bytes and file_bytes. May be called for several windows; stage behind it.
+ * The bytes are needed until what was queued for the plan is done, and have to be there when a
+ * decode runs, not when it is queued. They are checked like any others.
+ * Returns OK; PROG (also: offset and address differ in their lowest 4 bits).
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_plan_use(kvarc_device_plan *p, uint64_t offset,
+                                                           uint64_t bytes, uint64_t address);
+
+/*
+ * Reads the payloads and copies them into staging memory; decodes what the host has to decode.
+ * Copies go in a stream of the device's own while the next bytes are read: work that was queued
+ * before may not use staging memory any more, and `stream` waits for them, so that what is queued
+ * there behind this call finds all of it. Waits for the file and for its own copies, and not for
+ * `stream`. Of a plan that writes it copies parameters alone.
  * Returns as kvarc_reader_read does, and IO (the driver). What the reader answers is in its error,
  * everything else in that of the device.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_stage(kvarc_device_plan *p, uint64_t staging,
                                                         void *stream);
+
+/*
+ * As kvarc_device_stage, but of some layers; n_layers UINT32_MAX: to the last. The first call is of
+ * the plan's first layer, and each one continues where the one before ended, in the same staging
+ * memory. Behind it, and behind a kvarc_device_place that may come between any two, its layers can
+ * be decoded: so a layer is decoded while the next ones are read and copied. `stream` waits for
+ * these layers; for another one to wait, call it with that one's, or record an event behind it.
+ * What the host predicts of all layers (levels 2 to 8) comes in one pass, in the first call.
+ * Returns as kvarc_device_stage does, and GEOMETRY (no such layers).
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_stage_layers(kvarc_device_plan *p,
+                                                               uint64_t staging, uint32_t layer0,
+                                                               uint32_t n_layers, void *stream);
 
 /*
  * Where the elements of a tensor go, or are. Token t of the range is row t - range.t0; of a plan
@@ -225,8 +275,8 @@ typedef struct kvarc_device_view {
 /*
  * Says where everything is: views, one a tensor of the geometry; work memory; and status, which
  * kernels that decode set to 0 for each chunk that was decoded and checked. Behind
- * kvarc_device_stage; may be called again for other addresses. Copies some bytes in the order of
- * the stream.
+ * kvarc_device_stage; may be called again for other addresses. Copies a job for each chunk, of some
+ * 200 bytes, in the order of the stream, as said at kvarc_device.
  * Returns OK, GEOMETRY (a view is too small for the range, or not aligned: nothing was done), IO,
  * MEM, MEMLIMIT, PROG.
  */
@@ -237,12 +287,26 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_place(kvarc_device_plan *p,
 
 /*
  * Decodes the chunks of some layers of a plan that was staged and placed; n_layers UINT32_MAX: to
- * the last. Only kernels are launched, in the order of the stream, so that a CUDA graph can record
- * it. Work memory serves one decode at a time. Elements are written when the check of their chunk
- * has held, and not otherwise. Returns OK, GEOMETRY (no such layers), IO, MEM, PROG.
+ * the last. One kernel is launched for all of them, in the order of the stream, so that a CUDA
+ * graph can record it, the first decode of a device, too: kernels are loaded when the device is
+ * opened (by drivers of CUDA 12.4 and newer). The graph is one of this plan as it was placed. Work
+ * memory serves one decode at a time. Elements may be written before the check of their chunk is
+ * known: rows of a chunk whose status is not 0 must not be used, whatever they have. Nothing but
+ * the rows of the chunks is written. Returns OK, GEOMETRY (no such layers), IO, MEM, PROG (also: a
+ * layer was not staged).
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_decode(kvarc_device_plan *p, uint32_t layer0,
                                                          uint32_t n_layers, void *stream);
+
+/*
+ * As kvarc_device_decode, of n plans of one device in one launch (for each 128 of them): ranges of
+ * any archives, each with its staging memory, its views and its status. They may have been placed
+ * with the same work memory: that of the plan with the largest work_bytes serves all. Returns the
+ * same; GEOMETRY: a plan has no such layers, and nothing was launched.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_decode_plans(kvarc_device_plan *const *plans,
+                                                               size_t n, uint32_t layer0,
+                                                               uint32_t n_layers, void *stream);
 
 /*
  * Reads the status words of a decode of layers; status: on the host, as many as the plan has

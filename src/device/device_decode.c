@@ -1,208 +1,125 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* device_decode.c - launches the kernels that decode layers of a plan, and reads their answers */
+/* device_decode.c - launches the kernel that decodes layers of a plan */
 #include "config.h"
 
 #include "plan_state.h"
 
-#include "format/codec_ids.h"
 #include "util/error.h"
 
-/* ----- the kernels of a batch ------------------------------------------------ */
+/* Blocks of a launch on each multiprocessor: as many as registers allow. */
+enum { BLOCKS_EACH = 3 };
 
-/* Chunks of a layer on their way: their jobs lie one behind the other. */
-struct batch_launch {
-	struct kvarc_device *d;
-	void *stream;
-	uint64_t jobs, status; /* addresses of those of the first chunk */
-	uint64_t tables;       /* address of struct kvi_gpu_tables */
-	uint32_t n;
+/* A launch in the making. */
+struct decode_launch {
+	struct kvi_gpu_batch batch;
+	uint32_t n_parts, shared_bytes;
+	uint64_t work_bytes; /* of the plan whose work memory it is */
 };
 
-static kvarc_ret launch(const struct batch_launch *batch_launch, const struct kvi_launch *k,
-                        void **arguments)
+/* Adds the chunks number first to end - 1 of a plan. The largest work memory serves all plans. */
+static void add_part(struct decode_launch *launch, const struct kvarc_device_plan *plan,
+                     size_t first, size_t end)
 {
-	return kvi_device_launch(batch_launch->d, batch_launch->d->module, k, arguments,
-	                         batch_launch->stream);
-}
-
-static kvarc_ret open_chunks(struct batch_launch *batch_launch)
-{
-	void *arguments[] = { &batch_launch->jobs, &batch_launch->n };
-	const struct kvi_launch k = {
-		"kvi_gpu_open", kvi_blocks_of(batch_launch->n), 1, KVI_SMALL_BLOCK, 0, 1
+	struct kvi_gpu_batch *b = &launch->batch;
+	b->part[launch->n_parts++] = (struct kvi_gpu_part){
+		.chunks = plan->staging + plan->jobs_at + first * sizeof(struct kvi_gpu_chunk),
+		.status = plan->status + first * sizeof(uint32_t),
+		.n = end - first
 	};
-	return launch(batch_launch, &k, arguments);
-}
-
-static kvarc_ret finish_chunks(struct batch_launch *batch_launch)
-{
-	void *of_finish[] = { &batch_launch->jobs };
-	const struct kvi_launch finish = { "kvi_gpu_finish", batch_launch->n, 1, KVI_BLOCK, 0, 1 };
-	return launch(batch_launch, &finish, of_finish);
-}
-
-static kvarc_ret answer_chunks(struct batch_launch *batch_launch)
-{
-	void *of_answer[] = { &batch_launch->jobs, &batch_launch->n, &batch_launch->status };
-	const struct kvi_launch answer = {
-		"kvi_gpu_answer", kvi_blocks_of(batch_launch->n), 1, KVI_SMALL_BLOCK, 0, 1
-	};
-	return launch(batch_launch, &answer, of_answer);
-}
-
-static kvarc_ret scatter_chunks(struct batch_launch *batch_launch)
-{
-	void *of_jobs[] = { &batch_launch->jobs };
-	const struct kvi_launch scatter = { "kvi_gpu_scatter",
-		                            kvi_blocks_of(KVI_GPU_TOKENS),
-		                            batch_launch->n,
-		                            KVI_SMALL_BLOCK,
-		                            0,
-		                            1 };
-	return launch(batch_launch, &scatter, of_jobs);
-}
-
-/* Kernels of codecs with streams, one for a format: those of kvi_plan_has_kernel. Each leaves the
- * chunks of others alone. */
-struct stream_kernel {
-	const char *name, *contexts; /* contexts: one that runs before it; NULL: none */
-	uint32_t codec, dtype;
-};
-static const struct stream_kernel stream_kernels[] = {
-	{ "kvi_gpu_layers_f16", NULL, KVI_CODEC_LAYERS, KVARC_F16 },
-	{ "kvi_gpu_layers_bf16", NULL, KVI_CODEC_LAYERS, KVARC_BF16 },
-	{ "kvi_gpu_layers_e4m3", NULL, KVI_CODEC_LAYERS, KVARC_E4M3 },
-	{ "kvi_gpu_grid_f16", "kvi_gpu_contexts_f16", KVI_CODEC_GRID, KVARC_F16 },
-	{ "kvi_gpu_grid_bf16", "kvi_gpu_contexts_bf16", KVI_CODEC_GRID, KVARC_BF16 },
-	{ "kvi_gpu_grid_e4m3", "kvi_gpu_contexts_e4m3", KVI_CODEC_GRID, KVARC_E4M3 },
-	{ "kvi_gpu_cells_f16", NULL, KVI_CODEC_CELLS, KVARC_F16 },
-	{ "kvi_gpu_cells_bf16", NULL, KVI_CODEC_CELLS, KVARC_BF16 },
-};
-
-/* Bytes of shared memory of the tables of codec grid, and its chunks per block; entries of a ring
- * of channels beyond their number. */
-enum { GRID_BYTES = 192 * 41 * 4 + 64 * 4 + 192 * 256, GRID_CHUNKS = 2, RING_MORE = 127 + 128 };
-
-/* The channels of the largest chunk of a kernel; 0: it has none. */
-static uint32_t most_channels(const struct stream_kernel *kernel,
-                              const struct kvi_planned_chunk *chunk, size_t n)
-{
-	uint32_t most = 0;
-	for (size_t i = 0; i < n; i++) {
-		const struct kvi_gpu_chunk *j = &chunk[i].job;
-		const uint32_t channels = j->heads * j->head_channels;
-		if (j->codec == kernel->codec && j->dtype == kernel->dtype && channels > most)
-			most = channels;
+	b->n += (uint32_t)(end - first);
+	b->tables = plan->staging + plan->tables_at;
+	if (b->slot_bytes < plan->slot_bytes)
+		b->slot_bytes = plan->slot_bytes;
+	if (launch->shared_bytes < plan->shared_bytes)
+		launch->shared_bytes = plan->shared_bytes;
+	if (launch->work_bytes < plan->info.work_bytes) {
+		launch->work_bytes = plan->info.work_bytes;
+		b->work = plan->work;
+		b->locks = plan->staging + plan->locks_at;
 	}
-	return most;
+	/* not more than that plan has locks, as its slots are not larger */
+	b->slots = (uint32_t)(launch->work_bytes / b->slot_bytes);
 }
 
-/* A block a chunk. */
-static kvarc_ret decode_blocks(struct batch_launch *batch_launch,
-                               const struct stream_kernel *kernel)
+static kvarc_ret launch_parts(const struct kvarc_device *device, struct decode_launch *launch,
+                              void *stream)
 {
-	const struct kvi_launch k = { kernel->name, batch_launch->n, 1, KVI_BLOCK, 0, 1 };
-	void *arguments[] = { &batch_launch->jobs,
-		              &batch_launch->tables }; /* codec cells alone takes the second */
-	return launch(batch_launch, &k, arguments);
+	const uint32_t most = BLOCKS_EACH * device->info.multiprocessors, n = launch->batch.n;
+	const struct kvi_launch k = { "kvi_gpu_decode", n < most ? n : most,  1,
+		                      KVI_BLOCK,        launch->shared_bytes, 1 };
+	void *arguments[] = { &launch->batch };
+	return n ? kvi_device_launch(device, device->module, &k, arguments, stream) : KVARC_OK;
 }
 
-static kvarc_ret decode_grid(struct batch_launch *batch_launch, const struct stream_kernel *kernel,
-                             uint32_t channels)
-{
-	const uint32_t warps = (channels + RING_MORE + KVI_WARP - 1) / KVI_WARP;
-	const struct kvi_launch contexts = {
-		kernel->contexts, kvi_blocks_of(warps), batch_launch->n, KVI_SMALL_BLOCK, 0, 1
-	};
-	const struct kvi_launch k = { kernel->name,
-		                      (batch_launch->n + GRID_CHUNKS - 1) / GRID_CHUNKS,
-		                      1,
-		                      GRID_CHUNKS * KVI_BLOCK,
-		                      GRID_BYTES,
-		                      1 };
-	void *of_contexts[] = { &batch_launch->jobs, &batch_launch->tables },
-	     *of_grid[] = { &batch_launch->jobs, &batch_launch->n, &batch_launch->tables };
-	kvarc_ret ret = launch(batch_launch, &contexts, of_contexts);
-	return ret ? ret : launch(batch_launch, &k, of_grid);
-}
-
-static kvarc_ret decode_streams(struct batch_launch *launch, const struct kvi_planned_chunk *chunk,
-                                size_t n)
-{
-	kvarc_ret ret = KVARC_OK;
-	for (size_t k = 0; k < sizeof stream_kernels / sizeof *stream_kernels && !ret; k++) {
-		const struct stream_kernel *s = &stream_kernels[k];
-		const uint32_t channels = most_channels(s, chunk, n);
-		if (channels)
-			ret = s->contexts ? decode_grid(launch, s, channels)
-			                  : decode_blocks(launch, s);
-	}
-	return ret;
-}
-
-/* ----- layers ------------------------------------------------ */
-
-static struct batch_launch launch_of(struct kvarc_device_plan *plan, size_t first, size_t end,
-                                     void *stream)
-{
-	return (struct batch_launch){ .d = plan->d,
-		                      .stream = stream,
-		                      .jobs = plan->staging + plan->jobs_at +
-		                              first * sizeof(struct kvi_gpu_chunk),
-		                      .status = plan->status + first * sizeof(uint32_t),
-		                      .tables = plan->staging + plan->tables_at,
-		                      .n = (uint32_t)(end - first) };
-}
-
-/* The chunks number first to end - 1, which are of one layer. */
-static kvarc_ret decode_chunks(struct kvarc_device_plan *plan, size_t first, size_t end,
-                               void *stream)
+/* Whether the chunks before number `end` are staged; PROG: they are not. */
+static kvarc_ret check_staged(const struct kvarc_device_plan *plan, const char *call, size_t end)
 {
 	const struct kvi_planned_chunk *c = plan->chunks.p;
-	struct batch_launch l = launch_of(plan, first, end, stream);
-	kvarc_ret ret = open_chunks(&l);
-	if (ret == KVARC_OK)
-		ret = decode_streams(&l, c + first, end - first);
-	if (ret == KVARC_OK)
-		ret = finish_chunks(&l);
-	if (ret == KVARC_OK)
-		ret = answer_chunks(&l);
-	return ret ? ret : scatter_chunks(&l);
+	if (!end || c[end - 1].layer < plan->staged_to)
+		return KVARC_OK;
+	return kvi_fail(plan->d->error, KVARC_PROG, "%s: layer %u was not staged", call,
+	                (unsigned)c[end - 1].layer);
 }
 
-/* The end of a launch from chunk `first` on: of the layer, or of as many chunks as a launch
- * takes. */
-static size_t launch_end(const struct kvi_planned_chunk *chunk, size_t first, size_t end)
+static kvarc_ret check_plan(const struct kvarc_device_plan *plan, const struct kvarc_device *device,
+                            const char *call, uint32_t layer0, uint32_t n_layers)
 {
-	size_t next = first + 1;
-	while (next < end && chunk[next].layer == chunk[first].layer &&
-	       next - first < KVI_CHUNKS_MOST)
-		next++;
-	return next;
+	size_t first, end;
+	kvarc_ret ret = kvi_plan_check_use(plan, call, false);
+	if (ret)
+		return ret;
+	if (plan->d != device)
+		return kvi_fail(device->error, KVARC_PROG, "%s: plans of several devices", call);
+	if (!plan->staging || !plan->work)
+		return kvi_fail(device->error, KVARC_PROG,
+		                "%s: call kvarc_device_stage and kvarc_device_place before it",
+		                call);
+	ret = kvi_plan_layers(plan, call, layer0, n_layers, &first, &end);
+	return ret ? ret : check_staged(plan, call, end);
+}
+
+/* As many plans as a launch takes. */
+static kvarc_ret decode_some(kvarc_device_plan *const *plans, size_t n, const char *call,
+                             uint32_t layer0, uint32_t n_layers, void *stream)
+{
+	struct decode_launch l = { 0 };
+	kvarc_ret ret = KVARC_OK;
+	for (size_t i = 0; i < n && !ret; i++) {
+		size_t first, end;
+		ret = kvi_plan_layers(plans[i], call, layer0, n_layers, &first, &end);
+		if (!ret && first < end)
+			add_part(&l, plans[i], first, end);
+	}
+	return ret ? ret : launch_parts(plans[0]->d, &l, stream);
+}
+
+static kvarc_ret decode(kvarc_device_plan *const *plans, size_t n, const char *call,
+                        uint32_t layer0, uint32_t n_layers, void *stream)
+{
+	kvarc_ret ret = KVARC_OK;
+	for (size_t i = 0; i < n && !ret; i++)
+		ret = check_plan(plans[i], plans[0] ? plans[0]->d : NULL, call, layer0, n_layers);
+	if (!ret && n)
+		ret = kvi_device_enter(plans[0]->d);
+	if (ret || !n)
+		return ret;
+	for (size_t i = 0; i < n && !ret; i += KVI_GPU_PARTS)
+		ret = decode_some(plans + i, n - i < KVI_GPU_PARTS ? n - i : KVI_GPU_PARTS, call,
+		                  layer0, n_layers, stream);
+	kvi_device_leave(plans[0]->d);
+	return ret;
 }
 
 kvarc_ret kvarc_device_decode(kvarc_device_plan *p, uint32_t layer0, uint32_t n_layers,
                               void *stream)
 {
-	static const char call[] = "kvarc_device_decode";
-	size_t first, end;
-	kvarc_ret ret = kvi_plan_check_use(p, call, false);
-	if (ret)
-		return ret;
-	if (!p->staging || !p->work)
-		return kvi_fail(p->d->error, KVARC_PROG,
-		                "%s: call kvarc_device_stage and kvarc_device_place before it",
-		                call);
-	ret = kvi_plan_layers(p, call, layer0, n_layers, &first, &end);
-	if (ret == KVARC_OK)
-		ret = kvi_device_enter(p->d);
-	if (ret)
-		return ret;
-	const struct kvi_planned_chunk *c = p->chunks.p;
-	for (size_t next; first < end && !ret; first = next) {
-		next = launch_end(c, first, end);
-		ret = decode_chunks(p, first, next, stream);
-	}
-	kvi_device_leave(p->d);
-	return ret;
+	return decode(&p, 1, "kvarc_device_decode", layer0, n_layers, stream);
+}
+
+kvarc_ret kvarc_device_decode_plans(kvarc_device_plan *const *plans, size_t n, uint32_t layer0,
+                                    uint32_t n_layers, void *stream)
+{
+	if (!plans && n)
+		return KVARC_PROG;
+	return decode(plans, n, "kvarc_device_decode_plans", layer0, n_layers, stream);
 }

@@ -42,68 +42,150 @@ static kvarc_ret read_file(struct kvarc_device *device, const char *path, void *
 
 static kvarc_ret fail_module(const struct kvarc_device *device, const char *path, int result)
 {
-	switch (result) {
-	case KVI_CU_NO_BINARY:
-	case KVI_CU_UNSUPPORTED_PTX:
-		return kvi_fail(device->error, KVARC_OPTIONS,
-		                "%s has no kernels for %s (compute capability %u.%u)", path,
-		                device->info.name, device->info.major, device->info.minor);
-	case KVI_CU_INVALID_IMAGE:
-		return kvi_fail(device->error, KVARC_OPTIONS, "%s: not a file of kernels", path);
-	default:
+	const kvarc_device_info *i = &device->info;
+	/* drivers say any of these to kernels of a newer toolkit */
+	if (result != KVI_CU_NO_BINARY && result != KVI_CU_UNSUPPORTED_PTX &&
+	    result != KVI_CU_INVALID_IMAGE)
 		return kvi_driver_fail(&device->driver, device->error, KVARC_IO, result, path);
-	}
+	return kvi_fail(device->error, KVARC_OPTIONS,
+	                "%s has no kernels for %s (compute capability %u.%u) that the NVIDIA "
+	                "driver, of CUDA %u.%u, can load (error %d); this library's are of CUDA "
+	                "%s: install a newer driver, or compile them with an older toolkit",
+	                path, i->name, i->major, i->minor, i->driver_version / 1000,
+	                i->driver_version % 1000 / 10, result, KVARC_CUDA_VERSION);
 }
 
-static kvarc_ret load(struct kvarc_device *device, const char *path, void **module)
+/* ----- the kernels of each file ------------------------------------------------ */
+
+static const struct kvi_kernel_name decoders[] = {
+	{ "kvi_gpu_decode", true },
+};
+static const struct kvi_kernel_name encoders[] = {
+	{ "kvi_gpu_collect", false },
+	{ "kvi_gpu_find_channels", false },
+	{ "kvi_gpu_list_columns", false },
+	{ "kvi_gpu_find_rows", false },
+	{ "kvi_gpu_write_section", false },
+	{ "kvi_gpu_gather", false },
+	{ "kvi_gpu_encode_contexts_e4m3", false },
+	{ "kvi_gpu_choose_grid_e4m3", true },
+	{ "kvi_gpu_encode_grid_e4m3", true },
+	{ "kvi_gpu_checks", false },
+	{ "kvi_gpu_put", false },
+	{ "kvi_gpu_encoded", false },
+};
+static const struct kvi_kernel_name exact[] = {
+	{ "kvi_gpu_quantise", false },
+	{ "kvi_gpu_values", false },
+	{ "kvi_gpu_product_w8a8", false },
+	{ "kvi_gpu_product_w8a15", false },
+	{ "kvi_gpu_product_w15a15", false },
+	{ "kvi_gpu_product_groups_a8", false },
+	{ "kvi_gpu_product_groups_a15", false },
+	{ "kvi_gpu_product_minima_a8", false },
+	{ "kvi_gpu_product_minima_a15", false },
+	{ "kvi_gpu_embed", false },
+	{ "kvi_gpu_norm", false },
+	{ "kvi_gpu_rotate", false },
+	{ "kvi_gpu_silu", false },
+	{ "kvi_gpu_gelu", false },
+	{ "kvi_gpu_add", false },
+	{ "kvi_gpu_attention_8", true },
+	{ "kvi_gpu_attention_12", true },
+	{ "kvi_gpu_attention_12_15", true },
+	{ "kvi_gpu_attention_15", true },
+};
+
+/* Finds a kernel, and does all that a launch inside a capture may not do. */
+static kvarc_ret find(const struct kvarc_device *device, const struct kvi_module *kernels,
+                      const struct kvi_kernel_name *name, void **function)
+{
+	const struct kvi_driver *v = &device->driver;
+	int result = v->module_function(function, kernels->module, name->name);
+	if (!result && name->shares)
+		result = v->function_attribute(*function, KVI_CU_MAX_SHARED, KVI_SHARED_MOST);
+	if (!result && v->function_load)
+		result = v->function_load(*function);
+	return result ? kvi_driver_fail(v, device->error, KVARC_IO, result, name->name) : KVARC_OK;
+}
+
+static kvarc_ret find_all(struct kvarc_device *device, struct kvi_module *kernels)
+{
+	kvarc_ret ret = KVARC_OK;
+	for (size_t i = 0; i < kernels->n && !ret; i++)
+		ret = find(device, kernels, &kernels->names[i], &kernels->functions[i]);
+	return ret;
+}
+
+static kvarc_ret load_module(struct kvarc_device *device, const char *path, void **module)
 {
 	void *image = NULL;
 	kvarc_ret ret = read_file(device, path, &image);
 	if (!ret) {
 		const int result = device->driver.module_load(module, image);
-		if (result) {
-			*module = NULL;
-			ret = fail_module(device, path, result);
-		}
+		ret = result ? fail_module(device, path, result) : KVARC_OK;
 	}
 	kvi_free(&device->alloc, image);
 	return ret;
 }
 
-kvarc_ret kvi_device_load_kernels(struct kvarc_device *device, const char *file)
+/* Loads the kernels of a file, unless *out has them already. */
+static kvarc_ret load(struct kvarc_device *device, const char *path,
+                      const struct kvi_kernel_name *names, size_t n, struct kvi_module **out)
 {
-	return load(device, file ? file : KVARC_KERNELS_FILE, &device->module);
-}
-
-kvarc_ret kvi_device_load_encoders(struct kvarc_device *device)
-{
-	if (device->encoders)
+	if (*out)
 		return KVARC_OK;
-	return load(device, device->encoders_file ? device->encoders_file : KVARC_ENCODERS_FILE,
-	            &device->encoders);
+	struct kvi_module *k = kvi_calloc(&device->alloc, 1, sizeof *k + n * sizeof(void *));
+	if (!k)
+		return kvi_fail_alloc(device->error, &device->alloc);
+	k->names = names;
+	k->n = n;
+	kvarc_ret ret = load_module(device, path, &k->module);
+	if (ret) {
+		kvi_free(&device->alloc, k);
+		return ret;
+	}
+	ret = find_all(device, k);
+	if (ret)
+		kvi_device_unload(device, k);
+	else
+		*out = k;
+	return ret;
 }
+#define LOAD(device, file, installed, names, out) \
+	load(device, (file) ? (file) : (installed), names, sizeof names / sizeof *names, out)
 
-kvarc_ret kvi_device_load_exact(struct kvarc_device *device)
+void kvi_device_unload(struct kvarc_device *device, struct kvi_module *kernels)
 {
-	if (device->exact)
-		return KVARC_OK;
-	return load(device, device->exact_file ? device->exact_file : KVARC_EXACT_FILE,
-	            &device->exact);
+	if (kernels)
+		device->driver.module_unload(kernels->module);
+	kvi_free(&device->alloc, kernels);
 }
 
-kvarc_ret kvi_device_launch(const struct kvarc_device *device, void *module,
+kvarc_ret kvi_device_load(struct kvarc_device *device, struct kvi_module **out)
+{
+	if (out == &device->module)
+		return LOAD(device, device->kernels_file, KVARC_KERNELS_FILE, decoders, out);
+	if (out == &device->encoders)
+		return LOAD(device, device->encoders_file, KVARC_ENCODERS_FILE, encoders, out);
+	return LOAD(device, device->exact_file, KVARC_EXACT_FILE, exact, out);
+}
+
+/* ----- launches ------------------------------------------------ */
+
+kvarc_ret kvi_device_launch(const struct kvarc_device *device, const struct kvi_module *kernels,
                             const struct kvi_launch *launch, void **arguments, void *stream)
 {
 	const struct kvi_driver *v = &device->driver;
-	void *function;
-	int result = v->module_function(&function, module, launch->name);
-	if (!result && launch->shared_bytes > KVI_CU_SHARED_ALWAYS)
-		result = v->function_attribute(function, KVI_CU_MAX_SHARED,
-		                               (int)launch->shared_bytes);
-	if (!result)
-		result = v->launch(function, launch->grid_x, launch->grid_y, launch->grid_z,
-		                   launch->threads, 1, 1, launch->shared_bytes, stream, arguments,
-		                   NULL);
+	size_t i = 0;
+	while (i < kernels->n && strcmp(kernels->names[i].name, launch->name))
+		i++;
+	if (i == kernels->n)
+		return kvi_fail(device->error, KVARC_IO, "%s is not in the list of its module",
+		                launch->name);
+	const int result = v->launch(kernels->functions[i], launch->grid_x, launch->grid_y,
+	                             launch->grid_z, launch->threads, 1, 1, launch->shared_bytes,
+	                             stream, arguments, NULL);
 	return result ? kvi_driver_fail(v, device->error, KVARC_IO, result, launch->name)
 	              : KVARC_OK;
 }

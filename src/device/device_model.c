@@ -64,7 +64,7 @@ static kvarc_ret open_model(struct kvarc_device_model *model, const struct kvi_l
 		ret = kvi_device_enter(d);
 	if (ret)
 		return ret;
-	ret = kvi_device_load_exact(d);
+	ret = kvi_device_load(d, &d->exact);
 	kvi_device_leave(d);
 	model->m.layers = ret ? NULL
 	                      : kvi_calloc(&d->alloc, model->m.n_layers, sizeof *model->m.layers);

@@ -25,23 +25,6 @@ void kvi_device_leave(struct kvarc_device *device)
 	device->driver.context_pop(&popped);
 }
 
-kvarc_ret kvi_device_copy(const struct kvarc_device *device, uint64_t to, const void *from,
-                          size_t bytes, void *stream)
-{
-	const int result = device->driver.copy_to_device(to, from, bytes, stream);
-	return result ? kvi_driver_fail(&device->driver, device->error, KVARC_IO, result,
-	                                "copying to the device")
-	              : KVARC_OK;
-}
-
-kvarc_ret kvi_device_wait(const struct kvarc_device *device, void *stream)
-{
-	const int result = device->driver.stream_wait(stream);
-	return result ? kvi_driver_fail(&device->driver, device->error, KVARC_IO, result,
-	                                "waiting for the device")
-	              : KVARC_OK;
-}
-
 /* The context of the caller, or the primary one of the GPU with the number that he gave. */
 static kvarc_ret find_context(struct kvarc_device *device, const kvarc_device_options *options)
 {
@@ -120,6 +103,55 @@ static kvarc_ret describe(struct kvarc_device *device)
 	return KVARC_OK;
 }
 
+/* ----- buffers for copies ------------------------------------------------ */
+
+static int open_buffers(const struct kvi_driver *driver, struct kvi_copies *copies, unsigned n,
+                        size_t bytes)
+{
+	void *memory = NULL;
+	int result = driver->host_alloc(&memory, n * bytes, 0);
+	copies->memory = result ? NULL : memory;
+	copies->bytes = bytes;
+	for (; copies->n < n && !result; copies->n += !result)
+		result = driver->event_create(&copies->done[copies->n], KVI_CU_EVENT_NO_TIMING);
+	return result;
+}
+
+static void close_buffers(const struct kvi_driver *driver, struct kvi_copies *copies)
+{
+	while (copies->n)
+		driver->event_destroy(copies->done[--copies->n]);
+	if (copies->memory)
+		driver->host_free(copies->memory);
+}
+
+/* Leaves what was opened to be closed, in any case. */
+static kvarc_ret open_copies(struct kvarc_device *device)
+{
+	const struct kvi_driver *v = &device->driver;
+	int result = open_buffers(v, &device->staging, KVI_STAGING_BUFFERS, KVI_STAGING_BYTES);
+	if (!result)
+		result = open_buffers(v, &device->ordered, KVI_ORDERED_BUFFERS, KVI_ORDERED_BYTES);
+	if (!result)
+		result = v->event_create(&device->staged, KVI_CU_EVENT_NO_TIMING);
+	if (!result)
+		result = v->stream_create(&device->stream, KVI_CU_STREAM_NON_BLOCKING);
+	return result ? kvi_driver_fail(v, device->error, KVARC_IO, result,
+	                                "pinned memory for copies to the device")
+	              : KVARC_OK;
+}
+
+static void close_copies(struct kvarc_device *device)
+{
+	const struct kvi_driver *v = &device->driver;
+	if (device->stream)
+		v->stream_destroy(device->stream);
+	if (device->staged)
+		v->event_destroy(device->staged);
+	close_buffers(v, &device->ordered);
+	close_buffers(v, &device->staging);
+}
+
 /* ----- open and close ------------------------------------------------ */
 
 static kvarc_ret start(struct kvarc_device *device, const kvarc_device_options *options)
@@ -133,7 +165,9 @@ static kvarc_ret start(struct kvarc_device *device, const kvarc_device_options *
 		return ret;
 	ret = describe(device);
 	if (!ret)
-		ret = kvi_device_load_kernels(device, options->kernels);
+		ret = kvi_device_load(device, &device->module);
+	if (!ret)
+		ret = open_copies(device);
 	kvi_device_leave(device);
 	return ret;
 }
@@ -153,6 +187,7 @@ kvarc_ret kvarc_device_open(kvarc_device **d, const kvarc_device_options *option
 		return ret;
 	(*d)->common = o->common;
 	(*d)->error = o->common.error;
+	(*d)->kernels_file = o->kernels;
 	(*d)->encoders_file = o->encoders;
 	(*d)->exact_file = o->exact;
 	ret = start(*d, o);
@@ -166,12 +201,11 @@ void kvarc_device_close(kvarc_device **d)
 	if (!d || !*d)
 		return;
 	struct kvarc_device *x = *d;
-	if (x->module && !kvi_device_enter(x)) {
-		x->driver.module_unload(x->module);
-		if (x->encoders)
-			x->driver.module_unload(x->encoders);
-		if (x->exact)
-			x->driver.module_unload(x->exact);
+	if (x->context && !kvi_device_enter(x)) {
+		close_copies(x);
+		kvi_device_unload(x, x->module);
+		kvi_device_unload(x, x->encoders);
+		kvi_device_unload(x, x->exact);
 		kvi_device_leave(x);
 	}
 	if (x->is_primary)

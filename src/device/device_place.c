@@ -111,11 +111,11 @@ static void move_staged(struct kvi_gpu_chunk *chunk, uint64_t staging)
 
 static struct kvi_gpu_chunk job_of(const struct kvarc_device_plan *plan,
                                    const struct kvi_planned_chunk *chunk,
-                                   const kvarc_device_view *views, uint64_t work)
+                                   const kvarc_device_view *views)
 {
 	struct kvi_gpu_chunk j = chunk->job;
 	move_staged(&j, plan->staging);
-	move_work(&j, work);
+	j.payload = chunk->given ? chunk->given : j.payload;
 	/* the rows of tokens before the range are not written: their numbers may wrap */
 	j.view = kvi_plan_view(&views[chunk->tensor], chunk->head,
 	                       (uint32_t)(chunk->t0 - plan->range.t0));
@@ -136,12 +136,12 @@ static struct kvi_gpu_encode output_of(const struct kvarc_device_plan *plan,
 }
 
 static void fill_jobs(const struct kvarc_device_plan *plan, const kvarc_device_view *views,
-                      uint64_t work, struct kvi_gpu_chunk *to)
+                      struct kvi_gpu_chunk *to)
 {
 	for (size_t i = 0; i < plan->chunks.n; i++) {
 		const struct kvi_planned_chunk *c = KVI_LIST(struct kvi_planned_chunk, plan->chunks,
 		                                             i);
-		to[i] = job_of(plan, c, views, work);
+		to[i] = job_of(plan, c, views);
 	}
 }
 
@@ -165,7 +165,7 @@ static kvarc_ret place(struct kvarc_device_plan *plan, const kvarc_device_view *
 	if (plan->w)
 		fill_outputs(plan, views, work, jobs);
 	else
-		fill_jobs(plan, views, work, jobs);
+		fill_jobs(plan, views, jobs);
 	kvarc_ret ret = kvi_device_enter(plan->d);
 	if (ret == KVARC_OK) {
 		ret = kvi_device_copy(plan->d, plan->staging + plan->jobs_at, jobs, bytes, stream);

@@ -125,6 +125,22 @@ static kvarc_ret fill_chunk(struct kvarc_device_plan *plan, const struct kvi_loc
 	return KVARC_OK;
 }
 
+/* Where a chunk has its parts in a slot of work memory, which is large enough for each. */
+static void place_in_slot(struct kvarc_device_plan *plan, struct kvi_planned_chunk *planned_chunk,
+                          const struct kvi_chunk *shape)
+{
+	struct kvi_gpu_chunk *job = &planned_chunk->job;
+	const struct kvi_gpu_work work = kvi_gpu_work_of(shape, job->codec);
+	const uint32_t shared = kvi_gpu_shared_bytes(job);
+	kvi_gpu_chunk_place(job, &work, 0);
+	/* without any there is a small one, so that there is an address */
+	const uint64_t bytes = kvi_gpu_work_need(job) ? work.bytes : KVI_PLACE_ALIGN;
+	if (plan->slot_bytes < bytes)
+		plan->slot_bytes = bytes;
+	if (plan->shared_bytes < shared)
+		plan->shared_bytes = shared;
+}
+
 static kvarc_ret take(void *opaque, const struct kvi_located *chunk)
 {
 	struct kvarc_device_plan *p = opaque;
@@ -140,7 +156,7 @@ static kvarc_ret take(void *opaque, const struct kvi_located *chunk)
 	kvarc_ret ret = fill_chunk(p, chunk, c);
 	c->job.from = c->from;
 	c->job.to = c->to;
-	c->work = kvi_gpu_work_of(&chunk->shape, c->job.codec);
+	place_in_slot(p, c, &chunk->shape);
 	if (p->tokens < c->t0 + c->to - p->range.t0)
 		p->tokens = c->t0 + c->to - p->range.t0;
 	p->info.raw_bytes += kvi_chunk_bytes(&chunk->shape);
@@ -161,28 +177,39 @@ static int by_layer(const void *a, const void *b)
 	return x->head < y->head ? -1 : x->head > y->head;
 }
 
-/* Assigns offsets in staging memory to the payloads, and then to the jobs. */
+/* Assigns offsets in staging memory to payloads that are not given, and to the jobs. */
 static void lay_out_staging(struct kvarc_device_plan *plan)
 {
 	struct kvi_planned_chunk *c = plan->chunks.p;
 	uint64_t at = plan->constants.n;
 	for (size_t i = 0; i < plan->chunks.n; i++) {
 		c[i].job.payload = at;
-		at += kvi_part_aligned(c[i].job.payload_bytes);
+		at += c[i].given ? 0 : kvi_part_aligned(c[i].job.payload_bytes);
 	}
 	plan->jobs_at = at;
+	plan->locks_at = at + plan->chunks.n * sizeof(struct kvi_gpu_chunk);
+	plan->info.staging_bytes = plan->locks_at + plan->slots * sizeof(uint32_t);
+}
+
+/* Slots of work memory: one a multiprocessor where each chunk takes one, few where that is rare. */
+static uint32_t slots_of(const struct kvarc_device_plan *plan)
+{
+	const struct kvi_planned_chunk *c = plan->chunks.p;
+	const size_t most = plan->d->info.multiprocessors, few = most / 8;
+	size_t n[3] = { 0 };
+	for (size_t i = 0; i < plan->chunks.n; i++)
+		n[kvi_gpu_work_need(&c[i].job)]++;
+	const size_t rare = n[KVI_GPU_RARELY] < few ? n[KVI_GPU_RARELY] : few;
+	const size_t slots = n[KVI_GPU_ALWAYS] + rare;
+	return (uint32_t)(slots > most ? most : slots ? slots : 1);
 }
 
 static void lay_out(struct kvarc_device_plan *plan)
 {
-	struct kvi_planned_chunk *c = plan->chunks.p;
-	struct kvi_work_layout l = { 0 };
+	const struct kvi_planned_chunk *c = plan->chunks.p;
+	plan->slots = plan->chunks.n ? slots_of(plan) : 0;
 	lay_out_staging(plan);
-	for (size_t i = 0; i < plan->chunks.n; i++)
-		kvi_gpu_chunk_place(&c[i].job, &c[i].work,
-		                    kvi_work_take(&l, c[i].layer, c[i].work.bytes));
-	plan->info.work_bytes = l.most;
-	plan->info.staging_bytes = plan->jobs_at + plan->chunks.n * sizeof(struct kvi_gpu_chunk);
+	plan->info.work_bytes = plan->slots * plan->slot_bytes;
 	plan->info.status_bytes = plan->chunks.n * sizeof(uint32_t);
 	plan->info.chunks = (uint32_t)plan->chunks.n;
 	if (plan->chunks.n) {
@@ -289,5 +316,56 @@ kvarc_ret kvarc_device_plan_get_info(const kvarc_device_plan *p, kvarc_device_pl
 		return kvi_fail(p ? p->d->error : NULL, KVARC_PROG,
 		                "kvarc_device_plan_get_info: an argument is NULL");
 	*info = p->info;
+	return KVARC_OK;
+}
+
+/* ----- payloads that the caller has ------------------------------------------------ */
+
+kvarc_ret kvarc_device_plan_payloads(const kvarc_device_plan *p, kvarc_device_payload *payloads,
+                                     size_t n)
+{
+	static const char call[] = "kvarc_device_plan_payloads";
+	kvarc_ret ret = kvi_plan_check_use(p, call, false);
+	if (ret)
+		return ret;
+	if (n != p->chunks.n || (n && !payloads))
+		return kvi_fail(p->d->error, KVARC_PROG, "%s: payloads are not those of %zu chunks",
+		                call, p->chunks.n);
+	for (size_t i = 0; i < n; i++) {
+		const struct kvi_planned_chunk *c = KVI_LIST(struct kvi_planned_chunk, p->chunks,
+		                                             i);
+		payloads[i] = (kvarc_device_payload){ c->file_offset, c->file_bytes, c->layer };
+	}
+	return KVARC_OK;
+}
+
+/* Whether kernels can read a chunk where it is among `bytes` bytes from an offset on: as in staging
+ * memory, a part that is aligned belongs to it alone. */
+static bool is_in(const struct kvi_planned_chunk *chunk, uint64_t offset, uint64_t bytes)
+{
+	return !chunk->host && !chunk->given && chunk->file_offset >= offset &&
+	       chunk->file_offset % KVI_PART_ALIGN == 0 && chunk->file_offset - offset <= bytes &&
+	       kvi_part_aligned(chunk->file_bytes) <= bytes - (chunk->file_offset - offset);
+}
+
+kvarc_ret kvarc_device_plan_use(kvarc_device_plan *p, uint64_t offset, uint64_t bytes,
+                                uint64_t address)
+{
+	static const char call[] = "kvarc_device_plan_use";
+	kvarc_ret ret = kvi_plan_check_use(p, call, false);
+	if (ret)
+		return ret;
+	if (!address || (address - offset) % KVI_PART_ALIGN)
+		return kvi_fail(p->d->error, KVARC_PROG,
+		                "%s: offset and address are not at the same place of %d bytes",
+		                call, (int)KVI_PART_ALIGN);
+	struct kvi_planned_chunk *c = p->chunks.p;
+	for (size_t i = 0; i < p->chunks.n; i++)
+		if (is_in(&c[i], offset, bytes)) {
+			c[i].given = address + (c[i].file_offset - offset);
+			p->info.file_bytes -= c[i].file_bytes;
+		}
+	p->staging = p->work = 0;
+	lay_out_staging(p);
 	return KVARC_OK;
 }

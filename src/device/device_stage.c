@@ -11,9 +11,6 @@
 #include "util/error.h"
 #include "util/hash.h"
 
-/* Payloads are copied together, as far as they are together in staging memory. */
-enum { BATCH_BYTES = 8 << 20 };
-
 /* ----- constants ------------------------------------------------ */
 
 static void move(uint64_t *address, uint64_t by)
@@ -43,14 +40,15 @@ static void relocate(const struct kvarc_device_plan *plan, uint8_t *image, uint6
 	}
 }
 
-static kvarc_ret stage_constants(struct kvarc_device_plan *plan, uint64_t staging, void *stream)
+static kvarc_ret stage_constants(struct kvarc_device_plan *plan, uint64_t staging)
 {
 	uint8_t *image = kvi_malloc(&plan->d->alloc, plan->constants.n);
 	if (!image)
 		return kvi_fail_alloc(plan->d->error, &plan->d->alloc);
 	memcpy(image, plan->constants.p, plan->constants.n);
 	relocate(plan, image, staging);
-	kvarc_ret ret = kvi_device_copy(plan->d, staging, image, plan->constants.n, stream);
+	kvarc_ret ret = kvi_device_copy(plan->d, staging, image, plan->constants.n,
+	                                plan->d->stream);
 	kvi_free(&plan->d->alloc, image);
 	return ret;
 }
@@ -120,7 +118,6 @@ static kvarc_ret decode_on_host(struct kvarc_device_plan *plan,
 struct predicted_pass {
 	struct kvarc_device_plan *p;
 	uint64_t staging;
-	void *stream;
 	pthread_mutex_t lock;
 	size_t left;   /* chunks that were not delivered yet */
 	kvarc_ret ret; /* result of the copies to the device */
@@ -159,7 +156,7 @@ static kvarc_ret send_raw(struct predicted_pass *pass, const struct kvi_planned_
 	kvarc_ret ret = kvi_device_enter(d);
 	if (ret == KVARC_OK) {
 		ret = kvi_device_copy(d, pass->staging + chunk->job.payload, to,
-		                      chunk->job.payload_bytes, pass->stream);
+		                      chunk->job.payload_bytes, d->stream);
 		kvi_device_leave(d);
 	}
 	kvi_free(&d->alloc, to);
@@ -182,9 +179,9 @@ static int send_block(void *opaque, uint32_t tensor, uint32_t head, uint32_t hea
 	return failed;
 }
 
-static kvarc_ret stage_predicted(struct kvarc_device_plan *plan, uint64_t staging, void *stream)
+static kvarc_ret stage_predicted(struct kvarc_device_plan *plan, uint64_t staging)
 {
-	struct predicted_pass x = { .p = plan, .staging = staging, .stream = stream };
+	struct predicted_pass x = { .p = plan, .staging = staging };
 	const struct kvi_planned_chunk *c = plan->chunks.p;
 	kvarc_range range = plan->range;
 	for (size_t i = 0; i < plan->chunks.n; i++) {
@@ -213,74 +210,143 @@ static kvarc_ret fetch(struct kvarc_device_plan *plan, const struct kvi_planned_
 	                   : kvi_reader_bytes(plan->r, to, chunk->file_bytes, chunk->file_offset);
 }
 
-/* The bytes of a chunk in staging memory: to where the next one begins. */
+/* The bytes of a chunk in staging memory: to where the next one begins. 0: it is given. */
 static uint64_t slot_bytes(const struct kvarc_device_plan *plan, size_t i)
 {
 	const struct kvi_planned_chunk *c = plan->chunks.p;
 	return (i + 1 < plan->chunks.n ? c[i + 1].job.payload : plan->jobs_at) - c[i].job.payload;
 }
 
-/* The chunks behind number i that fit into `most` bytes, one at least; *bytes: what they have. */
-static size_t batch_end(const struct kvarc_device_plan *plan, size_t i, size_t *bytes)
+/* The chunks from number i on, before `end`, that fit into a buffer, one at least; *bytes: what
+ * they have. They are together in staging memory, and copied together. */
+static size_t batch_end(const struct kvarc_device_plan *plan, size_t i, size_t end, size_t *bytes)
 {
 	const struct kvi_planned_chunk *c = plan->chunks.p;
 	uint64_t sum = slot_bytes(plan, i++);
-	while (i < plan->chunks.n && !c[i].predicted && sum + slot_bytes(plan, i) <= BATCH_BYTES)
+	while (i < end && !c[i].predicted && sum + slot_bytes(plan, i) <= KVI_STAGING_BYTES)
 		sum += slot_bytes(plan, i++);
 	*bytes = (size_t)sum;
 	return i;
 }
 
-static kvarc_ret stage_batch(struct kvarc_device_plan *plan, size_t first, size_t end,
-                             uint8_t *buffer, size_t bytes, uint64_t staging, void *stream)
+static kvarc_ret fetch_batch(struct kvarc_device_plan *plan, size_t first, size_t end, uint8_t *to)
 {
 	const struct kvi_planned_chunk *c = plan->chunks.p;
-	const uint64_t at = c[first].job.payload;
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = first; i < end && !ret; i++)
-		ret = fetch(plan, &c[i], buffer + (c[i].job.payload - at));
-	return ret ? ret : kvi_device_copy(plan->d, staging + at, buffer, bytes, stream);
+		if (!c[i].given)
+			ret = fetch(plan, &c[i], to + (c[i].job.payload - c[first].job.payload));
+	return ret;
 }
 
-static kvarc_ret stage_payloads(struct kvarc_device_plan *plan, uint64_t staging, void *stream)
+/* A chunk that is larger than a buffer. */
+static kvarc_ret stage_large(struct kvarc_device_plan *plan, size_t i, size_t bytes, uint64_t to)
+{
+	uint8_t *memory = kvi_malloc(&plan->d->alloc, bytes);
+	if (!memory)
+		return kvi_fail_alloc(plan->d->error, &plan->d->alloc);
+	kvarc_ret ret = fetch_batch(plan, i, i + 1, memory);
+	if (!ret)
+		ret = kvi_device_copy(plan->d, to, memory, bytes, plan->d->stream);
+	kvi_free(&plan->d->alloc, memory);
+	return ret;
+}
+
+static kvarc_ret stage_batch(struct kvarc_device_plan *plan, size_t first, size_t end, size_t bytes,
+                             uint64_t to)
+{
+	uint8_t *buffer;
+	if (bytes > KVI_STAGING_BYTES)
+		return stage_large(plan, first, bytes, to);
+	kvarc_ret ret = kvi_staging_take(plan->d, &buffer);
+	if (!ret)
+		ret = fetch_batch(plan, first, end, buffer);
+	return ret ? ret : kvi_staging_send(plan->d, to, bytes);
+}
+
+/* The payloads of the chunks number first to end - 1. */
+static kvarc_ret stage_payloads(struct kvarc_device_plan *plan, size_t first, size_t end,
+                                uint64_t staging)
 {
 	const struct kvi_planned_chunk *c = plan->chunks.p;
-	uint8_t *buffer = NULL;
-	size_t cap = 0, bytes;
+	size_t bytes;
 	kvarc_ret ret = KVARC_OK;
-	for (size_t i = 0, end; i < plan->chunks.n && !ret; i = end) {
-		end = i + 1;
-		if (c[i].predicted)
+	for (size_t i = first, next; i < end && !ret; i = next) {
+		next = i + 1;
+		if (c[i].predicted || c[i].given)
 			continue;
-		end = batch_end(plan, i, &bytes);
-		if (bytes > cap) {
-			kvi_free(&plan->d->alloc, buffer);
-			buffer = kvi_malloc(&plan->d->alloc, bytes);
-			cap = buffer ? bytes : 0;
-		}
-		ret = buffer ? stage_batch(plan, i, end, buffer, bytes, staging, stream)
-		             : kvi_fail_alloc(plan->d->error, &plan->d->alloc);
+		next = batch_end(plan, i, end, &bytes);
+		ret = stage_batch(plan, i, next, bytes, staging + c[i].job.payload);
 	}
-	kvi_free(&plan->d->alloc, buffer);
-	return ret ? ret : stage_predicted(plan, staging, stream);
+	return ret;
+}
+
+/* ----- layers ------------------------------------------------ */
+
+/* Begins with the first layer: what all of them need, and what comes in one pass over all. */
+static kvarc_ret stage_common(struct kvarc_device_plan *plan, uint64_t staging)
+{
+	kvarc_ret ret = stage_constants(plan, staging);
+	return ret ? ret : stage_predicted(plan, staging);
+}
+
+/* Makes a stream wait for what was copied so far. */
+static kvarc_ret end_staging(const struct kvarc_device *device, void *stream)
+{
+	const struct kvi_driver *v = &device->driver;
+	int result = v->event_record(device->staged, device->stream);
+	if (!result)
+		result = v->stream_wait_event(stream, device->staged, 0);
+	return result ? kvi_driver_fail(v, device->error, KVARC_IO, result, "staging") : KVARC_OK;
+}
+
+static kvarc_ret stage(struct kvarc_device_plan *plan, bool begins, size_t first, size_t end,
+                       uint64_t staging, void *stream)
+{
+	kvarc_ret ret = kvi_device_enter(plan->d);
+	if (ret)
+		return ret;
+	if (begins)
+		ret = stage_common(plan, staging);
+	if (ret == KVARC_OK)
+		ret = stage_payloads(plan, first, end, staging);
+	/* a caller may give memory back whose copies are on their way */
+	const kvarc_ret ended = end_staging(plan->d, stream);
+	kvi_device_leave(plan->d);
+	return ret ? ret : ended;
+}
+
+kvarc_ret kvarc_device_stage_layers(kvarc_device_plan *p, uint64_t staging, uint32_t layer0,
+                                    uint32_t n_layers, void *stream)
+{
+	static const char call[] = "kvarc_device_stage_layers";
+	size_t first, end;
+	uint64_t stop;
+	if (!p || !staging || staging % KVI_PLACE_ALIGN)
+		return kvi_fail(p ? p->d->error : NULL, KVARC_PROG,
+		                "%s: staging is not an address that is aligned to %d bytes", call,
+		                (int)KVI_PLACE_ALIGN);
+	kvarc_ret ret = kvi_plan_has_layers(p, call, layer0, n_layers, &stop);
+	if (!ret)
+		ret = kvi_plan_layers(p, call, layer0, n_layers, &first, &end);
+	if (ret)
+		return ret;
+	const bool begins = layer0 == p->info.layer0;
+	if (!begins && (p->staging != staging || p->staged_to != layer0))
+		return kvi_fail(p->d->error, KVARC_PROG,
+		                "%s: layers come in their order, to the same staging memory", call);
+	if (begins)
+		p->work = 0;
+	p->staging = 0;
+	ret = stage(p, begins, first, end, staging, stream);
+	if (ret == KVARC_OK) {
+		p->staging = staging;
+		p->staged_to = stop;
+	}
+	return ret;
 }
 
 kvarc_ret kvarc_device_stage(kvarc_device_plan *p, uint64_t staging, void *stream)
 {
-	if (!p || !staging || staging % KVI_PLACE_ALIGN)
-		return kvi_fail(p ? p->d->error : NULL, KVARC_PROG,
-		                "kvarc_device_stage: staging is not an address that is aligned to "
-		                "%d bytes",
-		                (int)KVI_PLACE_ALIGN);
-	p->staging = p->work = 0;
-	kvarc_ret ret = kvi_device_enter(p->d);
-	if (ret)
-		return ret;
-	ret = stage_constants(p, staging, stream);
-	if (ret == KVARC_OK)
-		ret = stage_payloads(p, staging, stream);
-	kvi_device_leave(p->d);
-	if (ret == KVARC_OK)
-		p->staging = staging;
-	return ret;
+	return kvarc_device_stage_layers(p, staging, p ? p->info.layer0 : 0, UINT32_MAX, stream);
 }

@@ -5,6 +5,8 @@
 #include "driver.h"
 
 #include <dlfcn.h>
+#include <stdbool.h>
+#include <string.h>
 
 #include "util/error.h"
 #include "util/shared_library.h"
@@ -41,9 +43,32 @@ static const struct kvi_library_call calls[] = {
 	CALL("cuMemcpyHtoDAsync_v2", copy_to_device),
 	CALL("cuMemcpyDtoHAsync_v2", copy_to_host),
 	CALL("cuStreamSynchronize", stream_wait),
+	CALL("cuStreamCreate", stream_create),
+	CALL("cuStreamDestroy_v2", stream_destroy),
+	CALL("cuStreamWaitEvent", stream_wait_event),
+	CALL("cuEventCreate", event_create),
+	CALL("cuEventDestroy_v2", event_destroy),
+	CALL("cuEventRecord", event_record),
+	CALL("cuEventSynchronize", event_wait),
+	CALL("cuMemHostAlloc", host_alloc),
+	CALL("cuMemFreeHost", host_free),
 	CALL("cuMemAlloc_v2", memory_alloc),
 	CALL("cuMemFree_v2", memory_free),
 };
+
+/* Whether a result means that a kernel failed: all calls of its context then give it, for good. */
+static bool is_for_good(int result)
+{
+	enum {
+		ILLEGAL_ADDRESS = 700,
+		TIMEOUT = 702,
+		ASSERT = 710,
+		STACK_ERROR = 714,
+		FAILED = 719
+	};
+	return result == ILLEGAL_ADDRESS || result == TIMEOUT || result == ASSERT ||
+	       (result >= STACK_ERROR && result <= FAILED);
+}
 
 kvarc_ret kvi_driver_fail(const struct kvi_driver *driver, kvarc_error *error, kvarc_ret code,
                           int result, const char *what)
@@ -54,7 +79,10 @@ kvarc_ret kvi_driver_fail(const struct kvi_driver *driver, kvarc_error *error, k
 	if (driver->error_text(result, &text) || !text)
 		text = "no text";
 	return kvi_fail(error, result == KVI_CU_OUT_OF_MEMORY ? KVARC_MEM : code,
-	                "%s: the NVIDIA driver says %s (%s)", what, name, text);
+	                "%s: the NVIDIA driver says %s (%s)%s", what, name, text,
+	                is_for_good(result)
+	                        ? "; a kernel has failed: nothing works in this context any more"
+	                        : "");
 }
 
 kvarc_ret kvi_driver_load(struct kvi_driver *driver, const char *file, kvarc_error *error)
@@ -73,6 +101,8 @@ kvarc_ret kvi_driver_load(struct kvi_driver *driver, const char *file, kvarc_err
 		return kvi_fail(error, KVARC_OPTIONS,
 		                "the NVIDIA driver in %s has no %s; install a newer one", file,
 		                missing);
+	void *p = dlsym(driver->library, "cuFuncLoad");
+	memcpy(&driver->function_load, &p, sizeof p);
 	const int result = driver->init(0);
 	if (result == KVI_CU_NO_DEVICE)
 		return kvi_fail(error, KVARC_OPTIONS,

@@ -21,9 +21,12 @@ enum {
 	KVI_CU_MULTIPROCESSORS = 16,
 	KVI_CU_MAJOR = 75,
 	KVI_CU_MINOR = 76,
-	/* attribute of a kernel, and what every one may have of it */
+	/* a stream that does not wait for the default one; an event that is no clock */
+	KVI_CU_STREAM_NON_BLOCKING = 1,
+	KVI_CU_EVENT_NO_TIMING = 2,
+	/* attribute of a kernel, and what one may have of it on every GPU since sm_80 */
 	KVI_CU_MAX_SHARED = 8,
-	KVI_CU_SHARED_ALWAYS = 48 << 10
+	KVI_SHARED_MOST = 99 << 10
 };
 
 /* The driver: each member is the call of its name in cuda.h; pointers are its handles. */
@@ -47,12 +50,22 @@ struct kvi_driver {
 	int (*module_unload)(void *module);
 	int (*module_function)(void **function, void *module, const char *name);
 	int (*function_attribute)(void *function, int attribute, int value);
+	int (*function_load)(void *function); /* NULL: a driver older than CUDA 12.4 */
 	int (*launch)(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
 	              unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
 	              void *stream, void **arguments, void **extra);
 	int (*copy_to_device)(uint64_t to, const void *from, size_t bytes, void *stream);
 	int (*copy_to_host)(void *to, uint64_t from, size_t bytes, void *stream);
 	int (*stream_wait)(void *stream);
+	int (*stream_create)(void **stream, unsigned flags);
+	int (*stream_destroy)(void *stream);
+	int (*stream_wait_event)(void *stream, void *event, unsigned flags);
+	int (*event_create)(void **event, unsigned flags);
+	int (*event_destroy)(void *event);
+	int (*event_record)(void *event, void *stream);
+	int (*event_wait)(void *event);
+	int (*host_alloc)(void **memory, size_t bytes, unsigned flags);
+	int (*host_free)(void *memory);
 	int (*memory_alloc)(uint64_t *address, size_t bytes);
 	int (*memory_free)(uint64_t address);
 };

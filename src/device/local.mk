@@ -2,7 +2,7 @@
 libkvidevice_la_SOURCES += \
 	src/device/driver.c src/device/driver.h \
 	src/device/device_open.c src/device/device_state.h \
-	src/device/device_kernels.c src/device/device_memory.c \
+	src/device/device_kernels.c src/device/device_memory.c src/device/device_copy.c \
 	src/device/device_plan.c src/device/plan_state.h \
 	src/device/device_stage.c src/device/device_place.c \
 	src/device/device_decode.c src/device/device_answer.c \

@@ -166,7 +166,7 @@ static kvarc_ret load_encoders(struct kvarc_device *device)
 	kvarc_ret ret = kvi_device_enter(device);
 	if (ret)
 		return ret;
-	ret = kvi_device_load_encoders(device);
+	ret = kvi_device_load(device, &device->encoders);
 	kvi_device_leave(device);
 	return ret;
 }

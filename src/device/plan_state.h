@@ -15,11 +15,11 @@ enum { KVI_PLACE_ALIGN = 256, KVI_PART_ALIGN = 16 };
 
 /* A chunk of a plan. */
 struct kvi_planned_chunk {
-	struct kvi_gpu_chunk job; /* addresses are offsets in staging, or in work memory */
-	struct kvi_gpu_work work;
-	uint64_t file_offset; /* offset of its payload in the file */
+	struct kvi_gpu_chunk job; /* addresses are offsets in staging, or in a slot */
+	uint64_t file_offset;     /* offset of its payload in the file */
 	uint32_t file_bytes;
-	uint64_t t0; /* first token in the track */
+	uint64_t given; /* address of its payload in memory of the caller; 0: it is staged */
+	uint64_t t0;    /* first token in the track */
 	uint32_t tensor, layer;
 	uint32_t from, to; /* the tokens of the chunk that the range has */
 	uint16_t head;
@@ -61,7 +61,11 @@ struct kvarc_device_plan {
 	struct kvi_gpu_tables tables;
 	uint64_t tables_at;             /* offset of struct kvi_gpu_tables */
 	uint64_t jobs_at;               /* offset of the jobs, in the order of chunks or outputs */
+	uint64_t locks_at;              /* offset of those of the slots, behind the jobs */
+	uint64_t slot_bytes;            /* bytes of work memory that a chunk takes at most */
+	uint32_t slots, shared_bytes;   /* shared_bytes: of a block of the kernel */
 	uint64_t staging, work, status; /* addresses; 0: not staged, not placed */
+	uint64_t staged_to;             /* number of the first layer that is not staged yet */
 	kvarc_device_plan_info info;
 
 	/* Members of plans that write. */

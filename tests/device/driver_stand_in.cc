@@ -1,13 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * driver_stand_in.cc - stands for NVIDIA's driver in tests, where there is no GPU: a mock, in whose
- * "device" memory is the host's and kernels are the real ones, run on the host (gpu/warp.h)
- *
- * The environment variable KVARC_STAND_IN has what is to go wrong: "no-gpu", "no-binary",
- * "no-memory" (copies to the device fail), "little-memory" (those of more than 1 MiB do),
- * "other-products" (of the exact engine, by a bit), "no-launch", "no-fetch" (copies from it fail),
- * "one-payload" (only one copy of more than 4 KiB from it does not fail).
- */
+/* driver_stand_in.cc - the kernels of the driver's stand-in (stand_in_calls.cc) but the engine's */
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -15,123 +7,36 @@
 
 #include "stand_in_grid.h"
 
-/* Results of the driver (cuda.h). */
-enum { SUCCESS = 0, OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_DEVICE = 101, NO_BINARY = 209,
-       NOT_FOUND = 500, LAUNCH_FAILED = 719 };
-
-static bool wanted(const char *fault)
-{
-	const char *x = getenv("KVARC_STAND_IN");
-	return x && !strcmp(x, fault);
-}
-
 /* ----- kernels ------------------------------------------------ */
 
-static void run_kvi_gpu_open(const grid &g)
-{
-	const uint32_t n = argument<uint32_t>(g, 1);
-	for (uint32_t i = 0; i < g.x * g.warps; i++)
-		if (i < n)
-			run_open(&chunks_of(g)[i]);
-}
-
-template <int D> static void run_kvi_gpu_layers(const grid &g)
-{
-	for (uint32_t i = 0; i < g.x; i++)
-		for (uint32_t w = 0; w < g.warps; w++)
-			if (runs(&chunks_of(g)[i], CODEC_LAYERS, D))
-				run_layers<D>(&chunks_of(g)[i], w);
-}
-
-template <int D> static void run_kvi_gpu_contexts(const grid &g)
-{
-	const kvi_gpu_tables *tables =
-		(const kvi_gpu_tables *)(uintptr_t)argument<uint64_t>(g, 1);
-	for (uint32_t i = 0; i < g.y; i++)
-		for (uint32_t w = 0; w < g.x * g.warps; w++)
-			if (runs(&chunks_of(g)[i], CODEC_GRID, D))
-				run_contexts<D>(&chunks_of(g)[i], tables, w);
-}
-
-/* The shared memory of a block of codec 5. */
-struct shared_codes {
-	uint8_t *p;
-	grid_shared t;
-	shared_codes()
+/* Shared memory of a block, with the bytes that the launch gave it. */
+struct shared_words {
+	uint32_t *p;
+	size_t n;
+	explicit shared_words(const grid &g)
+		: p((uint32_t *)aligned_alloc(16, (g.shared_bytes + 15) / 16 * 16)),
+		  n(g.shared_bytes / 4)
 	{
-		const size_t n_enc = GRID_TABLES * GRID_SYMBOLS, n_first = GRID_TABLES *
-		                                                           GRID_FIRSTS;
-		p = (uint8_t *)aligned_alloc(16, n_enc * 4 + 64 * 4 + n_first);
-		const uint64_t at = (uint64_t)(uintptr_t)p;
-		t = grid_shared{ span_at<uint32_t>(at, n_enc),
-			         span_at<uint32_t>(at + 4 * n_enc, 64),
-			         span_at<uint8_t>(at + 4 * n_enc + 4 * 64, n_first) };
 	}
-	~shared_codes()
+	~shared_words()
 	{
 		free(p);
 	}
-	shared_codes(const shared_codes &) = delete;
-	shared_codes &operator=(const shared_codes &) = delete;
+	shared_words(const shared_words &) = delete;
+	shared_words &operator=(const shared_words &) = delete;
+	span<uint32_t> at(size_t from, size_t count) const
+	{
+		if (from + count > n)
+			kvi_gpu_host_fault("shared memory", from, count, n);
+		return span_at<uint32_t>((uint64_t)(uintptr_t)(p + from), count);
+	}
 };
 
-template <int D> static void run_kvi_gpu_grid(const grid &g)
+static void run_kvi_gpu_decode(const grid &g)
 {
-	const uint32_t n = argument<uint32_t>(g, 1), each = g.warps / KVI_GPU_STREAMS;
-	const kvi_gpu_tables *tables =
-		(const kvi_gpu_tables *)(uintptr_t)argument<uint64_t>(g, 2);
-	const shared_codes shared;
-	const grid_shared &t = shared.t;
-	for (uint32_t i = 0; i < g.x; i++) {
-		for (uint32_t w = 0; w < g.warps; w++)
-			grid_tables(&t, tables, w, g.warps);
-		for (uint32_t w = 0; w < g.warps; w++) {
-			const uint32_t c = i * each + w / KVI_GPU_STREAMS;
-			if (c < n && runs(&chunks_of(g)[c], CODEC_GRID, D))
-				run_grid<D>(&chunks_of(g)[c], &t, w % KVI_GPU_STREAMS);
-		}
-	}
-}
-
-template <int D> static void run_kvi_gpu_cells(const grid &g)
-{
-	const kvi_gpu_tables *tables =
-		(const kvi_gpu_tables *)(uintptr_t)argument<uint64_t>(g, 1);
-	static uint32_t words[CELL_SHARED];
-	const cells_shared t = cells_shared_of(
-		span_at<uint32_t>((uint64_t)(uintptr_t)words, CELL_SHARED));
-	for (uint32_t i = 0; i < g.x; i++) {
-		const kvi_gpu_chunk *c = &chunks_of(g)[i];
-		if (!runs(c, CODEC_CELLS, D))
-			continue;
-		for (uint32_t w = 0; w < g.warps; w++)
-			run_cells_begin<D>(c, &t, tables, w, g.warps);
-		for (uint32_t w = 0; w < g.warps; w++)
-			run_cells<D>(c, &t, w);
-	}
-}
-
-static void run_kvi_gpu_finish(const grid &g)
-{
-	for (uint32_t i = 0; i < g.x; i++)
-		for (uint32_t w = 0; w < g.warps; w++)
-			run_finish(&chunks_of(g)[i], w);
-}
-
-static void run_kvi_gpu_answer(const grid &g)
-{
-	const uint32_t n = argument<uint32_t>(g, 1);
-	for (uint32_t i = 0; i < g.x * g.warps; i++)
-		if (i < n)
-			run_answer(&chunks_of(g)[i], span_at<uint32_t>(argument<uint64_t>(g, 2), n),
-			           i);
-}
-
-static void run_kvi_gpu_scatter(const grid &g)
-{
-	for (uint32_t i = 0; i < g.y; i++)
-		for (uint32_t w = 0; w < g.x * g.warps; w++)
-			run_scatter(&chunks_of(g)[i], w);
+	const kvi_gpu_batch batch = argument<kvi_gpu_batch>(g, 0);
+	const shared_words shared(g);
+	host_decode(&batch, g.x, shared.at(0, shared.n));
 }
 
 /* ----- kernels that encode ------------------------------------------------ */
@@ -142,7 +47,7 @@ static bool is_open(const kvi_gpu_encode *e)
 }
 
 /* Calls a step for each chunk (g.y) and each of the grid's warps below `limit` of it. */
-template <typename L, typename F> static void each_warp(const grid &g, L limit, F step)
+template <typename L, typename F> static void each_output(const grid &g, L limit, F step)
 {
 	for (uint32_t i = 0; i < g.y; i++)
 		for (uint32_t w = 0; w < g.x * g.warps; w++)
@@ -171,7 +76,7 @@ static uint32_t open_rows(const kvi_gpu_encode *e)
 }
 static void run_kvi_gpu_collect(const grid &g)
 {
-	each_warp(g, tokens_of, [](const kvi_gpu_encode *e, uint32_t w) {
+	each_output(g, tokens_of, [](const kvi_gpu_encode *e, uint32_t w) {
 		if (element_bytes(e->job.dtype) == 4)
 			collect_token<4>(e, w);
 		else
@@ -180,7 +85,7 @@ static void run_kvi_gpu_collect(const grid &g)
 }
 static void run_kvi_gpu_find_channels(const grid &g)
 {
-	each_warp(g, channel_groups, [](const kvi_gpu_encode *e, uint32_t w) {
+	each_output(g, channel_groups, [](const kvi_gpu_encode *e, uint32_t w) {
 		BY_SIZE(e, find_channels, w);
 	});
 }
@@ -191,7 +96,7 @@ static void run_kvi_gpu_list_columns(const grid &g)
 }
 static void run_kvi_gpu_find_rows(const grid &g)
 {
-	each_warp(g, tokens_of, [](const kvi_gpu_encode *e, uint32_t w) {
+	each_output(g, tokens_of, [](const kvi_gpu_encode *e, uint32_t w) {
 		BY_SIZE(e, find_row, w);
 	});
 }
@@ -207,7 +112,7 @@ static void run_kvi_gpu_write_section(const grid &g)
 }
 static void run_kvi_gpu_gather(const grid &g)
 {
-	each_warp(g, open_rows, [](const kvi_gpu_encode *e, uint32_t w) {
+	each_output(g, open_rows, [](const kvi_gpu_encode *e, uint32_t w) {
 		BY_SIZE(e, gather_row, w);
 	});
 }
@@ -220,29 +125,6 @@ template <int D> static void run_kvi_gpu_encode_contexts(const grid &g)
 			if (runs(&outputs_of(g)[i].job, CODEC_GRID, D))
 				run_contexts<D>(&outputs_of(g)[i].job, tables, w);
 }
-
-/* Shared memory of a block, with the bytes that the launch gave it. */
-struct shared_words {
-	uint32_t *p;
-	size_t n;
-	explicit shared_words(const grid &g)
-		: p((uint32_t *)aligned_alloc(16, (g.shared_bytes + 15) / 16 * 16)),
-		  n(g.shared_bytes / 4)
-	{
-	}
-	~shared_words()
-	{
-		free(p);
-	}
-	shared_words(const shared_words &) = delete;
-	shared_words &operator=(const shared_words &) = delete;
-	span<uint32_t> at(size_t from, size_t count) const
-	{
-		if (from + count > n)
-			kvi_gpu_host_fault("shared memory", from, count, n);
-		return span_at<uint32_t>((uint64_t)(uintptr_t)(p + from), count);
-	}
-};
 
 template <int D, bool CHOOSE> static void run_grid_encode(const grid &g)
 {
@@ -294,21 +176,7 @@ static void run_kvi_gpu_encoded(const grid &g)
 /* ----- all kernels ------------------------------------------------ */
 
 static const kernel kernels[] = {
-	{ "kvi_gpu_open", run_kvi_gpu_open },
-	{ "kvi_gpu_layers_f16", run_kvi_gpu_layers<2> },
-	{ "kvi_gpu_layers_bf16", run_kvi_gpu_layers<3> },
-	{ "kvi_gpu_layers_e4m3", run_kvi_gpu_layers<4> },
-	{ "kvi_gpu_contexts_f16", run_kvi_gpu_contexts<2> },
-	{ "kvi_gpu_grid_f16", run_kvi_gpu_grid<2> },
-	{ "kvi_gpu_contexts_bf16", run_kvi_gpu_contexts<3> },
-	{ "kvi_gpu_grid_bf16", run_kvi_gpu_grid<3> },
-	{ "kvi_gpu_contexts_e4m3", run_kvi_gpu_contexts<4> },
-	{ "kvi_gpu_grid_e4m3", run_kvi_gpu_grid<4> },
-	{ "kvi_gpu_cells_f16", run_kvi_gpu_cells<2> },
-	{ "kvi_gpu_cells_bf16", run_kvi_gpu_cells<3> },
-	{ "kvi_gpu_finish", run_kvi_gpu_finish },
-	{ "kvi_gpu_answer", run_kvi_gpu_answer },
-	{ "kvi_gpu_scatter", run_kvi_gpu_scatter },
+	{ "kvi_gpu_decode", run_kvi_gpu_decode },
 	{ "kvi_gpu_collect", run_kvi_gpu_collect },
 	{ "kvi_gpu_find_channels", run_kvi_gpu_find_channels },
 	{ "kvi_gpu_list_columns", run_kvi_gpu_list_columns },
@@ -327,188 +195,10 @@ static const kernel kernels[] = {
 	ENCODERS("e4m3", 4),
 };
 
-static const kernel *find_kernel(const char *name)
+const kernel *find_kernel(const char *name)
 {
 	for (const kernel &k : kernels)
 		if (!strcmp(k.name, name))
 			return &k;
 	return exact_kernel(name);
-}
-
-/* ----- the driver ------------------------------------------------ */
-
-/* Contexts: one of the caller, one that is primary. How many are on the stack, and retained. */
-static int a_context, primary_context, modules;
-static int pushed, retained;
-static uint64_t copied, waits; /* bytes to the device; for streams */
-
-extern "C" {
-
-int cuInit(unsigned)
-{
-	return wanted("no-gpu") ? NO_DEVICE : SUCCESS;
-}
-int cuDriverGetVersion(int *version)
-{
-	*version = 13000;
-	return SUCCESS;
-}
-int cuGetErrorName(int result, const char **name)
-{
-	*name = result == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_OF_STAND_IN";
-	return SUCCESS;
-}
-int cuGetErrorString(int, const char **text)
-{
-	*text = "as the test wanted";
-	return SUCCESS;
-}
-int cuDeviceGetCount(int *n)
-{
-	*n = 1;
-	return SUCCESS;
-}
-int cuDeviceGet(int *device, int ordinal)
-{
-	*device = 7;
-	return ordinal == 0 ? SUCCESS : INVALID_DEVICE;
-}
-int cuDeviceGetName(char *name, int bytes, int)
-{
-	snprintf(name, (size_t)bytes, "stand-in of a GPU");
-	return SUCCESS;
-}
-int cuDeviceTotalMem_v2(size_t *bytes, int)
-{
-	*bytes = (size_t)1 << 30;
-	return SUCCESS;
-}
-int cuDeviceGetAttribute(int *value, int attribute, int)
-{
-	*value = attribute == 75 ? 9 : attribute == 76 ? 0 : 132;
-	return SUCCESS;
-}
-int cuDevicePrimaryCtxRetain(void **context, int)
-{
-	*context = &primary_context;
-	retained++;
-	return SUCCESS;
-}
-int cuDevicePrimaryCtxRelease_v2(int)
-{
-	retained--;
-	return SUCCESS;
-}
-int cuCtxPushCurrent_v2(void *context)
-{
-	if (context != &primary_context && context != &a_context)
-		return INVALID_DEVICE;
-	pushed++;
-	return SUCCESS;
-}
-int cuCtxPopCurrent_v2(void **context)
-{
-	*context = &primary_context;
-	pushed--;
-	return SUCCESS;
-}
-int cuCtxGetDevice(int *device)
-{
-	*device = 7;
-	return pushed ? SUCCESS : INVALID_DEVICE;
-}
-int cuModuleLoadData(void **module, const void *)
-{
-	*module = &modules;
-	modules += !wanted("no-binary");
-	return !pushed ? INVALID_DEVICE : wanted("no-binary") ? NO_BINARY : SUCCESS;
-}
-int cuModuleUnload(void *)
-{
-	modules--;
-	return pushed ? SUCCESS : INVALID_DEVICE;
-}
-int cuModuleGetFunction(void **function, void *, const char *name)
-{
-	const kernel *found = find_kernel(name);
-	*function = (void *)(uintptr_t)found;
-	return found ? SUCCESS : NOT_FOUND;
-}
-int cuFuncSetAttribute(void *, int, int)
-{
-	return SUCCESS;
-}
-int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                   unsigned block_x, unsigned, unsigned, unsigned shared_bytes, void *,
-                   void **arguments, void **)
-{
-	if (!pushed || wanted("no-launch"))
-		return LAUNCH_FAILED;
-	const grid g = { grid_x, grid_y, grid_z, block_x / 32, shared_bytes, arguments };
-	((const kernel *)function)->run(g);
-	return SUCCESS;
-}
-int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *)
-{
-	if (!pushed || wanted("no-memory"))
-		return OUT_OF_MEMORY;
-	memcpy((void *)(uintptr_t)to, from, bytes);
-	copied += bytes;
-	return SUCCESS;
-}
-
-int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *)
-{
-	static int payloads;
-	payloads = wanted("one-payload") ? payloads + (bytes > 4096) : 0;
-	if (!pushed || wanted("no-fetch") || payloads > 1)
-		return INVALID_DEVICE;
-	memcpy(to, (const void *)(uintptr_t)from, bytes);
-	return SUCCESS;
-}
-int cuStreamSynchronize(void *)
-{
-	waits++;
-	return SUCCESS;
-}
-int cuMemAlloc_v2(uint64_t *address, size_t bytes)
-{
-	const bool none = wanted("no-memory") || (wanted("little-memory") && bytes > 1 << 20);
-	void *p = none ? nullptr : aligned_alloc(256, (bytes + 255) / 256 * 256);
-	if (!p)
-		return OUT_OF_MEMORY;
-	memset(p, 0xa5, bytes);
-	*address = (uint64_t)(uintptr_t)p;
-	retained++;
-	return SUCCESS;
-}
-int cuMemFree_v2(uint64_t address)
-{
-	free((void *)(uintptr_t)address);
-	retained--;
-	return SUCCESS;
-}
-
-/* For tests: a context of the caller; how much is still held; bytes that were copied to the device,
- * and waits for streams, since the last call. */
-void *stand_in_context(void)
-{
-	return &a_context;
-}
-void *stand_in_left(void)
-{
-	return (void *)(intptr_t)(pushed + retained + modules);
-}
-void *stand_in_copied(void)
-{
-	const uint64_t n = copied;
-	copied = 0;
-	return (void *)(uintptr_t)n;
-}
-void *stand_in_waits(void)
-{
-	const uint64_t n = waits;
-	waits = 0;
-	return (void *)(uintptr_t)n;
-}
 }

@@ -20,6 +20,8 @@ struct kernel {
 	void (*run)(const grid &g);
 };
 
+/* A kernel; NULL: none has this name. */
+const kernel *find_kernel(const char *name);
 /* A kernel of the exact engine (stand_in_exact.cc); NULL: none has this name. */
 const kernel *exact_kernel(const char *name);
 
@@ -31,10 +33,6 @@ template <typename T> static T argument(const grid &g, int i)
 	return x;
 }
 /* Jobs, the first argument. */
-static inline const kvi_gpu_chunk *chunks_of(const grid &g)
-{
-	return (const kvi_gpu_chunk *)(uintptr_t)argument<uint64_t>(g, 0);
-}
 static inline const kvi_gpu_encode *outputs_of(const grid &g)
 {
 	return (const kvi_gpu_encode *)(uintptr_t)argument<uint64_t>(g, 0);

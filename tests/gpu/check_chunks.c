@@ -3,9 +3,9 @@
  * check_chunks.c - the kernels of gpu/ on the host against the library: same answers, same elements
  *
  * check_chunks [-d N] [-e] FILE...: all chunks of the files, as they are and N times damaged.
- * Elements go to pages in random order; nothing else may change. With -e the files are of the
- * library's writer, and the kernels have to make the same payloads of the elements of codec 5 that
- * are of e4m3.
+ * Elements go to pages in random order; nothing else may change, with damage either. With -e the
+ * files are of the library's writer, and the kernels have to make the same payloads of the elements
+ * of codec 5 that are of e4m3.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -64,6 +64,7 @@ static uint32_t below(uint32_t n)
 struct trial {
 	const struct archive_chunk *chunk;
 	struct kvi_gpu_chunk job;
+	struct kvi_gpu_batch batch; /* the job alone */
 	uint8_t *payload, *raw, *pages;
 	int32_t table[KVI_SEGMENT_TOKENS];
 	uint32_t page_bytes;
@@ -120,22 +121,24 @@ static void make_view(struct trial *x, uint32_t elem)
 	v->page_table = address(x->table);
 }
 
-/* Whether the pages hold the elements of raw, NULL: none, and the guard elsewhere. */
+/* Whether the pages hold the elements of raw, NULL: any, and the guard elsewhere. */
 static bool pages_hold(const struct trial *x, const uint8_t *raw, uint32_t elem)
 {
 	const struct kvi_chunk *s = &x->chunk->shape;
 	const struct kvi_gpu_view *v = &x->job.view;
-	for (uint32_t i = 0; raw && i < s->n_tokens; i++) {
+	for (uint32_t i = 0; i < s->n_tokens; i++) {
 		const uint32_t n = v->first_token + i;
 		const int32_t page = x->table[n / v->page_tokens];
-		for (uint32_t c = 0; c < s->heads * s->head_channels; c++, raw += elem) {
+		for (uint32_t c = 0; c < s->heads * s->head_channels; c++) {
+			const uint8_t *from = raw;
+			raw = raw ? raw + elem : NULL;
 			if (page < 0)
 				continue;
 			uint8_t *at = x->pages + (uint32_t)page * v->page_stride +
 			              n % v->page_tokens * v->token_stride +
 			              c / s->head_channels * v->head_stride +
 			              c % s->head_channels * v->elem_stride;
-			if (memcmp(at, raw, elem))
+			if (from && memcmp(at, from, elem))
 				return false;
 			memset(at, GUARD, elem);
 		}
@@ -152,7 +155,8 @@ static bool compare(struct trial *x, const char *what)
 	const uint32_t elem = (uint32_t)kvarc_dtype_bytes(x->chunk->shape.dtype);
 	uint32_t status = ~0u;
 	make_view(x, elem);
-	kvi_gpu_host_decode(&x->job, 1, &t.device, &status);
+	x->batch.part[0].status = address(&status);
+	kvi_gpu_host_decode(&x->batch, 1, kvi_gpu_shared_bytes(&x->job));
 	const bool good = library_decodes(x);
 	if (status == KVI_GPU_HOST)
 		t.host++;
@@ -190,6 +194,7 @@ static void check_chunk(void *opaque, const struct archive_chunk *chunk)
 	const struct kvi_chunk *s = &chunk->shape;
 	const struct kvi_gpu_work work = kvi_gpu_work_of(s, chunk->header->codec);
 	struct kvi_gpu_params params;
+	uint32_t lock = 0;
 	struct trial x = { .chunk = chunk };
 	uint8_t *arrays = NULL, *place = memory(work.bytes);
 	(void)opaque;
@@ -199,7 +204,14 @@ static void check_chunk(void *opaque, const struct archive_chunk *chunk)
 		abort();
 	memcpy(x.payload, chunk->payload, chunk->bytes);
 	kvi_gpu_chunk_fill(&x.job, s, chunk->header, (uint32_t)chunk->bytes);
-	kvi_gpu_chunk_place(&x.job, &work, address(place));
+	kvi_gpu_chunk_place(&x.job, &work, 0);
+	x.batch = (struct kvi_gpu_batch){ .part = { { address(&x.job), 0, 1 } },
+		                          .tables = address(&t.device),
+		                          .work = address(place),
+		                          .locks = address(&lock),
+		                          .slot_bytes = work.bytes,
+		                          .n = 1,
+		                          .slots = 1 };
 	x.job.payload = address(x.payload);
 	if (chunk->params) {
 		arrays = memory(kvi_gpu_params_bytes(chunk->params, s->rope));

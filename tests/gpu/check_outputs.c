@@ -146,6 +146,7 @@ static kvarc_ret append(const struct output_trial *x, kvarc_writer *w, uint64_t 
 	REQUIRE(kvarc_device_plan_get_info(p, &info) == KVARC_OK);
 	t.chunks += info.chunks;
 	t.host += info.host_chunks;
+	settle();
 	free(staging);
 	free(work);
 	free(status);

@@ -75,6 +75,14 @@ void trial_open(const char *profile, int encodes)
 	require(kvarc_device_open(&trial.d, &o), "the device");
 }
 
+void settle(void)
+{
+	uint32_t word;
+	uint8_t *at = memory(sizeof word);
+	require(kvarc_device_fetch(trial.d, &word, address(at), sizeof word, NULL), "waiting");
+	free(at);
+}
+
 void trial_open_model(const char *path)
 {
 	const kvarc_common common = { .error = &trial.error, .threads = 1 };

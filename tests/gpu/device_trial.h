@@ -44,6 +44,8 @@ uint64_t address(const void *p);
 /* Opens the device, with or without kernels that encode, and a profile unless the name is NULL.
  * Ends the program with a line when that fails. */
 void trial_open(const char *profile, int encodes);
+/* Waits for what was queued on the default stream. */
+void settle(void);
 /* Opens a model for all readers. */
 void trial_open_model(const char *path);
 /* Calls `check` for each track of each of n files; those that the reader refuses are left out. */

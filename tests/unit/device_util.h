@@ -45,6 +45,8 @@ kvarc_device *open_device(void);
 void *stand_in(const char *name);
 /* What the driver has not got back. */
 int left(void);
+/* Does the work that is queued on streams, as time does. */
+void settle(void);
 
 /* "Device" memory: what a caller has for one plan. */
 struct device_memory {
@@ -67,7 +69,5 @@ uint8_t *place(const struct device_memory *m, size_t tensor, uint32_t token, uin
 /* Whether the tokens first .. end - 1 of a tensor are those of the cache; t0: token of row 0. */
 bool holds(const struct device_memory *m, const struct synth_cache *c, size_t tensor, uint64_t t0,
            uint32_t first, uint32_t end);
-/* Decodes a plan of all tokens that was staged: its elements are the cache. */
-void decode_all(kvarc_device_plan *p, struct device_memory *m, const struct synth_cache *c);
 
 #endif

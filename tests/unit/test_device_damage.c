@@ -88,6 +88,8 @@ static enum read_outcome decode(kvarc_device *d, kvarc_device_plan *p, const str
 	if (!ret)
 		ret = kvarc_device_decode(p, info.layer0, UINT32_MAX, NULL);
 	if (!ret)
+		settle();
+	if (!ret)
 		ret = kvarc_device_plan_answer(p, info.layer0, UINT32_MAX, mem.status);
 	bool same = true;
 	for (size_t i = 0; i < m->c.geometry.n_tensors && !ret; i++)

@@ -388,6 +388,7 @@ static void test_faults(void **state)
 	assert_int_equal(kvarc_device_encode(s.x.p, 0, UINT32_MAX, NULL), KVARC_OK);
 	kvarc_device_plan_info info;
 	assert_int_equal(kvarc_device_plan_get_info(s.x.p, &info), KVARC_OK);
+	settle();
 	s.x.mem.status[info.status_bytes / info.chunks / 4] = 0xa5a5a5a5; /* of the second */
 	assert_int_equal(append_with(&s, ""), KVARC_IO);
 	says("have not run");
@@ -436,6 +437,7 @@ static void test_damaged(void **state)
 		plan(&x, d, m.w, &c, SEGMENT, TOKENS - SEGMENT, false);
 		assert_int_equal(stage_and_place(&x), KVARC_OK);
 		assert_int_equal(kvarc_device_encode(x.p, 0, UINT32_MAX, NULL), KVARC_OK);
+		settle();
 		damage(&x, segment);
 		const kvarc_ret ret = kvarc_device_append(x.p, NULL);
 		assert_int_equal(ret, flags || !segment ? KVARC_DATA : KVARC_OK);

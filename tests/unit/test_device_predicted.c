@@ -92,6 +92,7 @@ static void plan(struct gpu_append *a, struct gpu_world *g, uint64_t t0, uint64_
 
 static void drop(struct gpu_append *a)
 {
+	settle();
 	kvarc_device_plan_close(&a->p);
 	free(a->staging);
 	free(a->work);

@@ -164,6 +164,7 @@ class Plan(Handle):
             staging, work, self._status = (
                 device._pool.bytes(n, self._stream, self._keep)
                 for n in (c.staging_bytes, c.work_bytes, c.status_bytes))
+            self._own.fetch(staging, 1, self._stream)  # torch's memory may still be in use there
             self._check(lib.kvarc_device_stage(self._c[0], staging, stream))
             self._check(lib.kvarc_device_place(self._c[0], self._views, work, self._status,
                                                stream))
@@ -442,6 +443,7 @@ class _Output:
             check(lib.kvarc_device_plan_get_info(self._c[0], c))
             staging, work, status = (device._pool.bytes(size, self.stream, keep) for size in
                                      (c.staging_bytes, c.work_bytes, c.status_bytes))
+            device._own.fetch(staging, 1, self.stream)  # as Plan._open
             check(lib.kvarc_device_stage(self._c[0], staging, stream))
             check(lib.kvarc_device_place(self._c[0], views, work, status, stream))
             check(lib.kvarc_device_encode(self._c[0], c.layer0, 0xFFFFFFFF, stream))
