@@ -223,7 +223,7 @@ WARP_FN u32v cell_codes(const code_plane *plane, uint32_t first)
 	return select(i < left, select(high, byte >> 4, byte) & 15, splat(0));
 }
 
-/* Memory of a warp: a row of elements, and a ring of second codes, which takes a block at a time. */
+/* Memory of a warp: a row of elements, and a ring of second codes that takes a block at a time. */
 constexpr uint32_t CELL_RING = 2 * LAYER_BLOCK, CELL_WARP = (2 * ROW + CELL_RING) / 4;
 static_assert(KVI_GPU_CELL_ROWS == KVI_GPU_STREAMS * CELL_WARP, "shared memory");
 WARP_FN uint32_t cells_memory(uint32_t warp)
