@@ -8,7 +8,7 @@ dist_docs_DATA = \
 	docs/device.md \
 	docs/embedding.md \
 	docs/engines.md \
-	docs/limits.md \
+	docs/evidence.md docs/limits.md \
 	docs/lossy.md \
 	docs/measured.md \
 	docs/pages.md \
