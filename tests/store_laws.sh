@@ -240,7 +240,9 @@ if [ -n "$library" ]; then
 	for n in 40 60 80; do early "$kvarc" session save -q a t$n --store A --index A.sqlite; done
 	early "$kvarc" session list --store A --index B.sqlite > out
 	must 'load on this host' loads a@1 t40 --index A.sqlite
-	must 'gc --budget on another host' k store gc --budget 1K --index B.sqlite
+	# all was used lately, which is a warning: the budget is not met
+	warns() { k "$@"; [ $? -eq 2 ]; }
+	must 'gc --budget on another host' warns store gc --budget 1K --index B.sqlite
 	must 'what was loaded lately is there' loads a@1 t40 --index A.sqlite
 else
 	skip budget 'no libfaketime (Debian: libfaketime)'
