@@ -149,6 +149,7 @@ if command -v redis-server > /dev/null; then
 with socket.create_server(("127.0.0.1", 0)) as s: print(s.getsockname()[1])')
 	# start OPTION...
 	start() {
+		: > redis.log # what the one before has said is not read
 		redis-server --port "$port" --bind 127.0.0.1 --save '' --daemonize no "$@" \
 			> redis.log 2>&1 &
 		redis=$!
