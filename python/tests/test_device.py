@@ -250,10 +250,10 @@ def test_damage(archive, device, pairs, tmp_path):
         kvarc.load(path, device=device)
     assert e.value.layer == 1 and e.value.tensor == tensor and e.value.tokens == range(0, 256)
     with kvarc.open(path) as r:
-        out = np.full((300, 3, 64), 0xa5a5, np.uint16)
+        memory = np.full((310, 3, 64), 0xa5a5, np.uint16)
         with pytest.raises(kvarc.DamagedError):
-            device.read(r, out={tensor: CudaMemory(out, "bf16")})
-        assert (out[:256] == 0xa5a5).all()  # nothing of a bad chunk
+            device.read(r, out={tensor: CudaMemory(memory[:300], "bf16")})
+        assert (memory[300:] == 0xa5a5).all()  # rows of a bad chunk may have anything
         again = device.read(r, layers=2)  # and the rest is there
         assert same_pairs([[bits(a).transpose(1, 0, 2) for a in again.values()]], [pairs[2]])
 
