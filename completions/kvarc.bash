@@ -75,7 +75,10 @@ _kvarc()
     elif ((COMP_CWORD == 2)) && [[ -n $actions ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$actions" -- "$cur")
     elif ((COMP_CWORD == 3)) && [[ $verb == session && $prev != find ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "$(kvarc session list 2>/dev/null | sed "s/.*  //")" -- "$cur")
+        # names are text of others, which compgen -W would expand
+        while IFS= read -r words; do
+            [[ $words != "$cur"* ]] || COMPREPLY+=("$words")
+        done < <(kvarc session list 2>/dev/null | sed "s/.*  //")
     else
         mapfile -t COMPREPLY < <(compgen -f -- "$cur")
     fi

@@ -98,7 +98,10 @@ static void print_bash(void)
 	       "    elif ((COMP_CWORD == 2)) && [[ -n $actions ]]; then\n"
 	       "        mapfile -t COMPREPLY < <(compgen -W \"$actions\" -- \"$cur\")\n"
 	       "    elif ((COMP_CWORD == 3)) && [[ $verb == session && $prev != find ]]; then\n"
-	       "        mapfile -t COMPREPLY < <(compgen -W \"$(%s)\" -- \"$cur\")\n"
+	       "        # names are text of others, which compgen -W would expand\n"
+	       "        while IFS= read -r words; do\n"
+	       "            [[ $words != \"$cur\"* ]] || COMPREPLY+=(\"$words\")\n"
+	       "        done < <(%s)\n"
 	       "    else\n"
 	       "        mapfile -t COMPREPLY < <(compgen -f -- \"$cur\")\n"
 	       "    fi\n}\n"
@@ -167,7 +170,7 @@ static void print_zsh(void)
 			printf(" )' \\\n");
 			if (v->bit == VERB_SESSION)
 				printf("            '2:session:"
-				       "{compadd ${(f)\"$(%s)\"}; _files}' \\\n",
+				       "{compadd -- ${(f)\"$(%s)\"}; _files}' \\\n",
 				       sessions);
 			printf("            '*:file:_files' ;;\n");
 		} else {

@@ -18,7 +18,24 @@ if [ -n "$bash" ]; then
 		try kvarc pack --st
 		try kvarc pack --isa av
 		try kvarc info --pl
-		try kvarc help c' bash "$top/completions/kvarc.bash" 2>&1
+		try kvarc help c
+		try kvarc session l
+		try kvarc store g' bash "$top/completions/kvarc.bash" 2>&1
+	# the names of sessions; one that is a command is not run
+	cat > kvarc <<-'END'
+		#!/bin/sh
+		echo "     1  2026-09-21 14:13        160 tokens     3.7 MB  chat/42"
+		echo '     1  2026-09-21 14:13        160 tokens     3.7 MB  $(touch run)'
+	END
+	chmod +x kvarc
+	for begin in '' ch; do
+		PATH=$PWD:$PATH "$bash" -c '. "$1"
+			COMP_WORDS=(kvarc session load "$2")
+			COMP_CWORD=3
+			_kvarc
+			printf "%s\n" "${COMPREPLY[@]}"' bash "$top/completions/kvarc.bash" "$begin"
+	done
+	[ ! -e run ] || echo "the name of a session was run"
 else
 	skip "bash is missing"
 fi
