@@ -46,11 +46,11 @@ if HAVE_SQLITE3
 TESTS += tests/reference/store_folder.sh
 endif
 EXTRA_DIST += tests/reference/store_folder.sh
-# The numbers, commands and links of README.
+# The numbers, commands and links of README; the command blocks of all docs.
 if HAVE_SQLITE3
-TESTS += tests/readme.sh
+TESTS += tests/readme.sh tests/docs.sh
 endif
-EXTRA_DIST += tests/readme.sh
+EXTRA_DIST += tests/readme.sh tests/docs.sh tests/docs.py
 EXTRA_DIST += tests/store_processes.sh tests/s3_faults.py tests/store_laws.sh \
 	tests/store_suite.sh tests/store_export.sh tests/passwords.sh
 stores_made = tests/slots_made.c tests/slots_made.h tests/stores_made.c tests/stores_made.h
@@ -101,7 +101,8 @@ EXTRA_DIST += tests/compat
 # Real engine (installs one, needs the network once): not part of `make check`.
 EXTRA_DIST += tests/engines/check_engines.sh tests/engines/engine.py \
 	tests/engines/turns.py tests/engines/architectures.py tests/engines/salvaged.py \
-	tests/engines/session.py tests/engines/watch.py tests/engines/canary.py
+	tests/engines/session.py tests/engines/watch.py tests/engines/canary.py \
+	tests/engines/serve.py
 check-engines: $(bin_PROGRAMS) $(driver_stand_in)
 	KVARC=$(abs_builddir)/kvarc$(EXEEXT) \
 		$(srcdir)/tests/engines/check_engines.sh $(abs_builddir)/engines

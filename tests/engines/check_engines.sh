@@ -14,10 +14,10 @@
 # for all cache types: the server continues with the same tokens as after a fresh prefill. A model
 # with a sliding window: its slot has checkpoints, and prefixes are restored without being
 # computed again. Caches of other weights and RoPE settings are refused, and those of other threads
-# and batches are not. 'kvarc watch' on the folder of a running server keeps each turn of a slot, as
-# checkpoints and in a store. The model in the kernels of gpu/ on the host: archives of the sample
-# cache are those of the library's own engine. Then caches of other architectures, with models of
-# random weights: level 5 must predict them.
+# and batches are not. The commands of docs run. 'kvarc watch' on the folder of a running server
+# keeps each turn of a slot, as checkpoints and in a store. The model in the kernels of gpu/ on the
+# host: archives of the sample cache are those of the library's own engine. Then caches of other
+# architectures, with models of random weights: level 5 must predict them.
 #
 # KV_ENGINES=quick: only F16 and Q8_0 at level 1, and the archives that are cut; all, the
 # default: everything.
@@ -197,6 +197,15 @@ for form in archives store; do
 	fi
 done
 [ "${KV_ENGINES:-all}" = all ] || finish
+
+# The command blocks of docs that need a server or a model.
+if "$python" "$here/../docs.py" --model "$model" --server "$python $here/serve.py" \
+	> "$work/said" 2>&1; then
+	result ok "$(tail -n 1 "$work/said")"
+else
+	cat "$work/said" >&2
+	result FAILED 'the command blocks of docs'
+fi
 
 # prefix TYPE TOKENS CACHED: a slot of the first tokens of long.slot, from its archive and from one
 # that is cut from it (where that is possible), continues as after a fresh prefill; the server
