@@ -67,7 +67,7 @@ tests_store_damages_LDADD = libkvistore.la libkvi.la $(SQLITE3_LINK)
 # What others see: headers, symbols, the installed library; and the tree itself.
 tests_api_scripts = tests/api/headers.sh tests/api/symbols.sh \
 	tests/api/consumer.sh tests/api/tree.sh \
-	tests/api/layers.sh tests/api/names.sh tests/api/contracts.sh
+	tests/api/layers.sh tests/api/names.sh tests/api/contracts.sh tests/api/versions.sh
 TESTS += $(tests_api_scripts)
 # The dumps are of one compiler and of the default configuration: .ci/run runs check-abi.
 .PHONY: check-abi update-abi
