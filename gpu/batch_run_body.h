@@ -258,8 +258,11 @@ static inline void host_decode(const kvi_gpu_batch *batch, uint32_t blocks, span
 	written[0] = host_range{ batch->work, batch->slots * batch->slot_bytes };
 	written[1] = host_range{ (uint64_t)(uintptr_t)shared.p, 4 * shared.n };
 	shared_by_block = shared;
-	for (uint32_t i = 0; i < blocks; i++)
+	for (uint32_t i = 0; i < blocks; i++) {
+		/* nobody knows what a device has there */
+		memset(shared.p, 0xff, 4 * shared.n);
 		decode_block(batch, i, blocks);
+	}
 	written[0] = written[1] = host_range{ 0, 0 };
 }
 #endif

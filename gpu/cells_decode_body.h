@@ -235,6 +235,18 @@ template <typename T> WARP_FN span<T> second_ring(uint32_t warp)
 	return part<T>(block_part<uint32_t>(cells_memory(warp), CELL_WARP), ROW / 2, CELL_RING);
 }
 
+/* Sets the ring to zeros: a damaged stream takes codes that it does not have, and what another
+ * chunk has left there is no code. */
+WARP_FN void second_clear(uint32_t number)
+{
+	span<uint32_t> words = part<uint32_t>(block_part<uint32_t>(cells_memory(number), CELL_WARP),
+	                                      ROW / 2, CELL_RING / 4);
+	warp_barrier();
+	for (uint32_t i = 0; i < CELL_RING / 4; i += 32)
+		st(words, lanes() + i, splat(0));
+	warp_barrier();
+}
+
 /* The second codes of a stream. */
 WARP_FN code_plane second_plane(uint32_t number)
 {
@@ -317,6 +329,7 @@ WARP_FN cells_in cells_open(uint32_t number, uint32_t n)
 	const kvi_gpu_stream *s = &o->stream[number];
 	cells_in in;
 	in.codes = plane_at(c->payload + s->planes, n, CELL_CODE_BITS);
+	second_clear(number);
 	in.second = second_ring<const uint8_t>(number);
 	in.escapes = span_at<const uint16_t>(c->payload + s->escapes, s->n_escapes);
 	in.n_second = uniform(s->n_second);
