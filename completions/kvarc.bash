@@ -14,7 +14,7 @@ _kvarc()
     --output|-o|--profile|--model|--scores|--kv-rules|--attach|--key-file|--passphrase-file|--plot|--measure|--link|--store|--index|--slot-folder|--have)
         mapfile -t COMPREPLY < <(compgen -f -- "$cur")
         return ;;
-    --rope|--tier|--max-error|--kv-rule|--axes|--raw|--layout|--parity|--state-version|--layers|--tokens|--track|--checkpoint|--label|--identity|--held-out|--generate|--seed|--first-token|--sequences|--prefix|--continue|--max-kl|--group|--repeat|--prefill|--namespace|--server|--slot|--budget|--keep-versions|--grace|--threads|-T|--memory|-M|--device)
+    --rope|--tier|--max-error|--kv-rule|--axes|--raw|--layout|--parity|--state-version|--layers|--tokens|--track|--checkpoint|--label|--identity|--held-out|--generate|--seed|--first-token|--sequences|--prefix|--continue|--max-kl|--group|--repeat|--prefill|--namespace|--server|--slot|--digest|--budget|--keep-versions|--grace|--threads|-T|--memory|-M|--device)
         return ;;
     --level)
         mapfile -t COMPREPLY < <(compgen -W '0 1 2 3 4 5 6 7 8' -- "$cur")
@@ -60,7 +60,7 @@ _kvarc()
     train) words=' --output -o --level -0 -1 --profile --rope --model --arith --loop --predict --allow-lossy --kv-rule --kv-rules --axes --raw --layout --key-file --passphrase-file --identity --held-out --measure --generate --seed --first-token --dtype --head-block --whole-layer --no-table --klt --group --no-stages --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
     bench) words=' --level -0 -1 --profile --model --tier --allow-lossy --kv-rule --kv-rules --axes --raw --layout --key-file --passphrase-file --repeat --link --prefill --threads -T --memory -M --isa --device --json --quiet -q --verbose -v --help -h' ;;
     eval) words=' --profile --model --arith --tier --scores --key-file --passphrase-file --plot --dtype --sequences --prefix --continue --max-kl --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
-    profiles) words=' --model --key-file --passphrase-file --memory -M --json --quiet -q --verbose -v --help -h' actions=' list install' ;;
+    profiles) words=' --model --key-file --passphrase-file --digest --memory -M --json --quiet -q --verbose -v --help -h' actions=' list install' ;;
     weights) words=' --json --quiet -q --verbose -v --help -h' actions=' list clear' ;;
     repair) words=' --output -o --key-file --passphrase-file --memory -M --force -f --json --quiet -q --verbose -v --help -h' ;;
     keygen) words=' --quiet -q --verbose -v --help -h' ;;

@@ -93,6 +93,7 @@ complete -c kvarc -n '__fish_seen_subcommand_from session' -l slot-folder -r -F 
 complete -c kvarc -n '__fish_seen_subcommand_from session' -l exact -d 'check, load: refuse what the server does not compute bit for bit'
 complete -c kvarc -n '__fish_seen_subcommand_from session' -l no-canary -d 'the server computes no tokens for comparison'
 complete -c kvarc -n '__fish_seen_subcommand_from session' -l have -r -F -d 'send: leave out the archives of this list, of '\''store have'\'''
+complete -c kvarc -n '__fish_seen_subcommand_from profiles' -l digest -x -d 'install: only the profile with this digest'
 complete -c kvarc -n '__fish_seen_subcommand_from store' -l budget -x -d 'gc: remove the least recently used versions down to SIZE'
 complete -c kvarc -n '__fish_seen_subcommand_from store' -l keep-versions -x -d 'gc: of each session only the last N versions stay'
 complete -c kvarc -n '__fish_seen_subcommand_from store' -l grace -x -d 'gc: leave archives younger than TIME alone (2h; 90s, 30m, 2d)'

@@ -309,8 +309,9 @@ if HAVE_SQLITE3
 tests_unit_libunit_a_SOURCES += tests/slots_made.c tests/slots_made.h \
 	tests/unit/store_util.c tests/unit/store_util.h \
 	tests/unit/http_stand_in.c tests/unit/http_stand_in.h
-unit_tests += tests/unit/test_blocks tests/unit/test_canary tests/unit/test_s3 tests/unit/test_server \
-	tests/unit/test_store tests/unit/test_store_damage \
+unit_tests += tests/unit/test_blocks tests/unit/test_canary tests/unit/test_s3 \
+	tests/unit/test_server tests/unit/test_download tests/unit/test_store \
+	tests/unit/test_store_damage \
 	tests/unit/test_store_keys tests/unit/test_store_laws tests/unit/test_store_races \
 	tests/unit/test_store_repack
 # It looks into the index by itself.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* kvarc/exchange.h - sessions of a store as a tar */
+/* kvarc/exchange.h - sessions of a store as a tar; files of other hosts */
 /*
  * These calls are in libkvarc-store, as those of <kvarc/store.h>. docs/store.md has the form.
  * All frames of an import are checked; checks find damage, not forgery, so whoever made a
@@ -63,6 +63,19 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_export(kvarc_store *s, size_t n
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_import(kvarc_store *s, const kvarc_source *source,
                                                         size_t n, const char *const *sessions,
                                                         kvarc_imported_fn fn, void *opaque);
+
+/*
+ * Reads the file of a URL, `most` bytes at most, into a sink, from its first byte on. url:
+ * "https://[USER:PASSWORD@]HOST/FILE", or http:// of this host (127.0.0.1, localhost, [::1]);
+ * redirects lead to https alone, and certificates are checked. No error has user or password. Of
+ * common, which may be NULL, `error` and `progress` are used. What came is to be used only after
+ * OK: a connection that breaks leaves a part of the file in the sink.
+ * Returns OK, IO (no such file, no whole answer, a longer one; the sink or progress failed),
+ * OPTIONS (another URL; no libcurl), MEM, PROG.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_download(const char *url, uint64_t most,
+                                                    const kvarc_sink *sink,
+                                                    const kvarc_common *common);
 
 #ifdef __cplusplus
 }

@@ -2,10 +2,14 @@
 /* cmd_profiles.c - kvarc profiles: installs profiles where readers look for them, and lists them */
 #include "config.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
+
+#include <kvarc/exchange.h>
 
 #include "commands.h"
 #include "installed.h"
@@ -19,7 +23,7 @@
 #include "report.h"
 #include "units.h"
 
-enum { PATH_BYTES = 4096, LEVELS_BYTES = 32 };
+enum { PATH_BYTES = 4096, LEVELS_BYTES = 32, DOWNLOAD_BYTES = 1 << 30 };
 
 /* A cache that profiles are to fit, an archive or a file that pack takes. No name: there is none,
  * all profiles are listed. */
@@ -210,6 +214,65 @@ static void write_profile(const kvarc_profile *profile, const struct input *in, 
 	}
 }
 
+static bool is_url(const char *file)
+{
+	return strstr(file, "://") != NULL;
+}
+
+/* Opens what was downloaded, which has no name on the disk. */
+static bool open_url(struct input *in, const char *url, const struct work_options *work)
+{
+	const int fd = input_temporary();
+	kvarc_common common;
+	kvarc_error error;
+	kvarc_sink sink;
+	kvarc_ret ret;
+
+	if (fd < 0) {
+		msg_error(url, "cannot make a temporary file: %s", strerror(errno));
+		return false;
+	}
+	library_common(work, &common, &error);
+	ret = kvarc_sink_fd(&sink, fd, &common);
+	if (ret == KVARC_OK)
+		ret = kvarc_download(url, DOWNLOAD_BYTES, &sink, &common);
+	if (ret == KVARC_OK)
+		return input_of_fd(in, url, fd);
+	library_error(NULL, ret, &error, NULL, NULL);
+	close(fd);
+	return false;
+}
+
+/* Whether --digest names this profile; of a URL without --digest a person is asked. */
+static bool is_wanted(const struct options *options, const char *file, const kvarc_profile *profile,
+                      const char *digest)
+{
+	const char *model = identity_value(profile, "model");
+	char answer[8] = "";
+
+	if (options->digest && strcasecmp(options->digest, digest) != 0) {
+		msg_error(file, "has the digest %s, not %s, and is not installed", digest,
+		          options->digest);
+		return false;
+	}
+	if (options->digest || !is_url(file))
+		return true;
+	if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO)) {
+		msg_error(file,
+		          "has the digest %s; if that is what its publisher says, install it "
+		          "with --digest %s",
+		          digest, digest);
+		return false;
+	}
+	fputs("profile of ", stderr);
+	msg_put_safe(stderr, model ? model : "a model without a name");
+	fprintf(stderr, ", digest %s; install it? [y/N] ", digest);
+	if (fgets(answer, sizeof(answer), stdin) && (answer[0] == 'y' || answer[0] == 'Y'))
+		return true;
+	msg_error(file, "is not installed");
+	return false;
+}
+
 /* Installs a profile into the first folder that readers look at. */
 static void install(const struct options *options, const char *file)
 {
@@ -218,12 +281,13 @@ static void install(const struct options *options, const char *file)
 	kvarc_profile_info info;
 	struct input in;
 
-	if (!input_open(&in, file, false))
+	if (!(is_url(file) ? open_url(&in, file, &options->work) : input_open(&in, file, false)))
 		return;
 	p = profiles_read(&options->work, &in);
 	if (p && kvarc_profile_get_info(p, &info) == KVARC_OK &&
+	    is_wanted(options, file, p, units_digest(hex, info.digest)) &&
 	    profiles_folder(0, folder, sizeof(folder))) {
-		snprintf(path, sizeof(path), "%s/%s.kvp", folder, units_digest(hex, info.digest));
+		snprintf(path, sizeof(path), "%s/%s.kvp", folder, hex);
 		if (access(path, F_OK) == 0)
 			msg_result(file, "is installed already as %s", path);
 		else if (paths_make_above(path, 0777))
@@ -241,6 +305,10 @@ void cmd_profiles(const struct options *options)
 
 	if (!lists && options->n_files < 2)
 		msg_usage("a file is missing: install FILE");
+	if (options->digest && (lists || options->n_files > 2)) {
+		msg_usage("--digest is for 'profiles install' of one file");
+		return;
+	}
 	for (size_t i = 1; i < options->n_files && msg_status() != EXIT_ERROR; i++)
 		(lists ? list_fitting : install)(options, options->files[i]);
 	if (!lists || options->n_files > 1)

@@ -306,6 +306,23 @@ bool input_open_as(struct input *in, const char *name, bool seek, unsigned flags
 	return false;
 }
 
+bool input_of_fd(struct input *in, const char *name, int fd)
+{
+	struct stat st;
+
+	memset(in, 0, sizeof(*in));
+	in->name = name;
+	in->fd = fd;
+	in->seekable = true;
+	if (fstat(fd, &st) == 0) {
+		in->size = (uint64_t)st.st_size;
+		return true;
+	}
+	msg_error(name, "cannot read: %s", strerror(errno));
+	input_close(in);
+	return false;
+}
+
 void input_map(struct input *in)
 {
 	if (in->fd < 0 || !in->seekable || in->base || in->size > map_max ||

@@ -51,6 +51,9 @@ FILE *input_fopen(const char *name);
 bool input_open(struct input *in, const char *name, bool seek);
 /* Opens a file as input_open does, with flags such as INPUT_SLOT. */
 bool input_open_as(struct input *in, const char *name, bool seek, unsigned flags);
+/* Makes an input of an open regular file, which input_close closes, with a name for messages.
+ * False: a message was shown, and fd is closed. */
+bool input_of_fd(struct input *in, const char *name, int fd);
 /*
  * Maps a file that is read whole, from its first byte: sources made from now on are in memory, and
  * their reads copy from there. Where there is nothing to map, or too much, it is read as without a

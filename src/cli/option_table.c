@@ -568,6 +568,7 @@ const struct verb options_verbs[] = {
 	{ "profiles", VERB_PROFILES, "[ACTION]",
 	  "install profiles, list those that are installed or fit a file",
 	  "  kvarc profiles install model.kvp     found by its digest from now on\n"
+	  "  kvarc profiles install --digest HEX https://HOST/model.kvp\n"
 	  "  kvarc profiles list\n"
 	  "  kvarc profiles list slot.bin         those that can pack it\n",
 	  cmd_profiles },
@@ -638,6 +639,7 @@ const struct action_row options_actions[] = {
 	{ VERB_STORE, "import", "FILE [NAME...]", "take the sessions of a tar" },
 	{ VERB_PROFILES, "list", "[FILE...]", "list profiles, all or those that fit a file" },
 	{ VERB_PROFILES, "install", "FILE...", "copy profiles to where they are found" },
+	{ VERB_PROFILES, "install", "https://HOST/FILE", NULL },
 	{ VERB_WEIGHTS, "list", "", "show the files of the weight cache" },
 	{ VERB_WEIGHTS, "clear", "", "remove them" },
 	{ 0, NULL, NULL, NULL }
@@ -842,6 +844,8 @@ const struct option_row options_rows[] = {
 	  "the server computes no tokens for comparison", FLAG(server.no_canary) },
 	{ 0, "have", "FILE", ARG_FILE, NULL, VERB_SESSION,
 	  "send: leave out the archives of this list, of 'store have'", STRING(have) },
+	{ 0, "digest", "HEX", ARG_VALUE, NULL, VERB_PROFILES,
+	  "install: only the profile with this digest", STRING(digest) },
 	{ 0, "budget", "SIZE", ARG_VALUE, NULL, VERB_STORE,
 	  "gc: remove the least recently used versions down to SIZE", CALL(options_set_budget) },
 	{ 0, "keep-versions", "N", ARG_VALUE, NULL, VERB_STORE,

@@ -52,6 +52,7 @@ struct options {
 	const char *plot;
 	const char *keep_states; /* compact: "last", "labels", or a number of checkpoints */
 	const char *have;        /* session send: file that lists what a receiver has */
+	const char *digest;      /* profiles install: 32 hex digits */
 	unsigned dtype;          /* kvarc_dtype of caches that train and eval make of token ids */
 	int verbosity;
 	bool dtype_given;

@@ -8,6 +8,7 @@ libkvistore_la_SOURCES += \
 	src/store/backend_redis.c \
 	src/store/blocks.c \
 	src/store/canary.c \
+	src/store/download.c \
 	src/store/hiredis_calls.c src/store/hiredis_calls.h \
 	src/store/libcurl.c src/store/libcurl.h \
 	src/store/llama_server.c \
