@@ -10,6 +10,7 @@
 #include "ggml_types.h"
 #include "import_internal.h"
 #include "llama_parse.h"
+#include "track_labels.h"
 #include "util/list.h"
 #include "util/source.h"
 
@@ -474,7 +475,8 @@ static void label_track(struct kvi_imp_track *track, const struct kvi_llama_file
 	                  : section->blob || section->checkpoint ? KVARC_TRACK_WINDOW
 	                                                         : KVARC_TRACK_SELF;
 	if (section->checkpoint)
-		snprintf(checkpoint, sizeof checkpoint, " checkpoint %u", section->checkpoint - 1);
+		snprintf(checkpoint, sizeof checkpoint, KVI_CHECKPOINT_LABEL "%u",
+		         section->checkpoint - 1);
 	snprintf(track->label, sizeof track->label, "stream %u%s%s", section->stream,
 	         !section->blob ? ""
 	         : indexer      ? " indexer"
@@ -503,7 +505,7 @@ static struct kvi_imp_track *add_rows_track(struct llama *llama,
 		return NULL;
 	t->pub.kind = kind;
 	if (section->checkpoint)
-		snprintf(t->label, sizeof t->label, "%s checkpoint %u", label,
+		snprintf(t->label, sizeof t->label, "%s" KVI_CHECKPOINT_LABEL "%u", label,
 		         section->checkpoint - 1);
 	else
 		snprintf(t->label, sizeof t->label, "%s", label);

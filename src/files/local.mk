@@ -16,7 +16,7 @@ libkvi_la_SOURCES += \
 	src/files/kv_rules.c src/files/kv_rules.h \
 	src/files/named_tensors.c src/files/named_tensors.h \
 	src/files/literals.c src/files/literals.h \
-	src/files/llama_read.c \
+	src/files/llama_read.c src/files/track_labels.h \
 	src/files/llama_parse.c src/files/llama_parse.h \
 	src/files/llama_describe.c src/files/llama_describe.h \
 	src/files/llama_write.c \

@@ -20,7 +20,7 @@ kvarc_ret kvi_json_parse(const void *p, size_t n, uint64_t *budget, struct json_
 	if (!kvi_json_fits(n, *budget))
 		return KVARC_MEMLIMIT;
 	*budget -= (uint64_t)n * KVI_JSON_COST;
-	*root = json_loadb(p, n, JSON_REJECT_DUPLICATES, NULL);
+	*root = json_loadb(p, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
 	return *root ? KVARC_OK : KVARC_DATA;
 }
 

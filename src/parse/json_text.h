@@ -21,8 +21,9 @@ struct json_t;
 bool kvi_json_fits(size_t n, uint64_t budget);
 /*
  * Parses n bytes of JSON. jansson allocates by itself, so that its memory is bounded beforehand:
- * KVI_JSON_COST per byte must fit *budget, which is reduced by it. Release *root with json_decref;
- * it is NULL on failure. Returns OK; MEMLIMIT: they do not fit; DATA: it is no JSON, or an object
+ * KVI_JSON_COST per byte must fit *budget, which is reduced by it. A string may hold \u0000, where
+ * it ends for who takes it as text: a model has such words. Release *root with json_decref; it is
+ * NULL on failure. Returns OK; MEMLIMIT: they do not fit; DATA: it is no JSON, or an object
  * in it has a name twice; OPTIONS: there is no jansson. Fills no error.
  */
 KVI_SHARED kvarc_ret kvi_json_parse(const void *p, size_t n, uint64_t *budget,

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "files/track_labels.h"
 #include "util/bytes.h"
 #include "util/hash.h"
 
@@ -206,8 +207,10 @@ static kvarc_ret take_digests(struct fingerprint *to, const kvarc_import *comput
 	kvarc_ret ret = KVARC_OK;
 	if (!d.first)
 		return KVARC_MEM;
+	/* how many checkpoints there are is a setting of the server */
 	for (uint32_t i = 0; i < g->n_tensors && !ret; i++)
-		ret = hash_tensor(computed, i, &lowest, &d, &row);
+		if (!kvi_is_checkpoint_track(&g->tracks[g->tensors[i].track]))
+			ret = hash_tensor(computed, i, &lowest, &d, &row);
 	if (!ret) {
 		to_hex(to->rows, d.all, HEX_ROWS);
 		put_lowest(to, &d, g);
@@ -630,6 +633,16 @@ static void note_tensor(struct distances *d, const kvarc_tensor *tensor,
 	}
 }
 
+/* Whether a tensor is there and has a row for each token; checkpoints are left out, as what is
+ * computed has others. */
+static bool has_rows(const kvarc_geometry *geometry, size_t tensor)
+{
+	if (tensor >= geometry->n_tensors)
+		return false;
+	const kvarc_tensor *t = &geometry->tensors[tensor];
+	return side_of(t) != NEITHER && !kvi_is_checkpoint_track(&geometry->tracks[t->track]);
+}
+
 /* Compares all tensors. Returns OK, IO, MEM. */
 static kvarc_ret measure(const kvarc_import *file, const kvarc_canary_rows *computed,
                          struct distances *d)
@@ -654,7 +667,7 @@ static kvarc_ret measure(const kvarc_import *file, const kvarc_canary_rows *comp
 		const kvarc_tensor *t = &g->tensors[i];
 		const enum side side = side_of(t);
 		struct tensor_apart apart;
-		if (side == NEITHER || t->track >= TRACKS_MOST)
+		if (!has_rows(g, i) || t->track >= TRACKS_MOST)
 			continue;
 		if (t->track != track) {
 			track = t->track;
@@ -833,16 +846,22 @@ static void judge(const struct distances *most, const struct distances *nearest,
 		judge_by_size(most, nearest, verdict);
 }
 
-/* Whether rows of one can be compared with rows of the other. */
+/* Whether rows of one can be compared with rows of the other: tensors with rows of tokens have the
+ * same numbers in both. */
 static bool same_shape(const kvarc_geometry *a, const kvarc_geometry *b)
 {
-	bool same = a->n_tensors == b->n_tensors;
-	for (size_t i = 0; i < a->n_tensors && same; i++) {
+	for (size_t i = 0; i < a->n_tensors || i < b->n_tensors; i++) {
+		const bool in_a = has_rows(a, i), in_b = has_rows(b, i);
+		if (in_a != in_b)
+			return false;
+		if (!in_a)
+			continue;
 		const kvarc_tensor *x = &a->tensors[i], *y = &b->tensors[i];
-		same = x->layer == y->layer && x->kind == y->kind && x->role == y->role &&
-		       x->dtype == y->dtype && x->track == y->track && row_bytes(x) == row_bytes(y);
+		if (x->layer != y->layer || x->kind != y->kind || x->role != y->role ||
+		    x->dtype != y->dtype || x->track != y->track || row_bytes(x) != row_bytes(y))
+			return false;
 	}
-	return same;
+	return true;
 }
 
 static void widen(struct distances *most, const struct distances *d)

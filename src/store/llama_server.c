@@ -13,6 +13,7 @@
 
 #include "libcurl.h"
 #include "url.h"
+#include "files/track_labels.h"
 #include "kvarc/server.h"
 #include "parse/json_text.h"
 #include "util/alloc.h"
@@ -378,23 +379,54 @@ static bool same_format(const char *format, const char *other)
 	       memcmp(format, other, n) == 0;
 }
 
+static size_t count_memories(const kvarc_geometry *geometry)
+{
+	size_t count = 0;
+	for (size_t i = 0; i < geometry->n_tracks; i++)
+		count += !kvi_is_checkpoint_track(&geometry->tracks[i]);
+	return count;
+}
+
+/* The next tensor that no checkpoint has, from *at on, which is moved behind it; NULL: there is
+ * none. */
+static const kvarc_tensor *next_tensor(const kvarc_geometry *geometry, size_t *at)
+{
+	while (*at < geometry->n_tensors) {
+		const kvarc_tensor *t = &geometry->tensors[(*at)++];
+		if (!kvi_is_checkpoint_track(&geometry->tracks[t->track]))
+			return t;
+	}
+	return NULL;
+}
+
+static void compare_all(struct check *check, const kvarc_geometry *file,
+                        const kvarc_geometry *probe)
+{
+	size_t at = 0, probe_at = 0;
+	const kvarc_tensor *t = next_tensor(file, &at), *p = next_tensor(probe, &probe_at);
+	while (t && p) {
+		compare_tensors(check, t, p);
+		t = next_tensor(file, &at);
+		p = next_tensor(probe, &probe_at);
+	}
+	if (t || p)
+		refuse(check, "it has %s tensors than the server's caches: another model",
+		       t ? "more" : "fewer");
+}
+
 static void check_layout(struct check *check, const kvarc_import *file, const kvarc_import *probe)
 {
 	const kvarc_geometry *a = kvarc_import_geometry(file), *b = kvarc_import_geometry(probe);
 	const char *one = kvarc_import_layout(file), *other = kvarc_import_layout(probe);
-	if (a->n_tracks != b->n_tracks)
+	if (count_memories(a) != count_memories(b))
 		refuse(check, "it has %zu memories, the server's caches have %zu (--swa-full?)",
-		       a->n_tracks, b->n_tracks);
+		       count_memories(a), count_memories(b));
 	if (kvarc_import_streams(file) != kvarc_import_streams(probe))
 		refuse(check,
 		       "its server had caches of %u streams, this one has %u: set the server's "
 		       "-np, or -kvu",
 		       (unsigned)kvarc_import_streams(file), (unsigned)kvarc_import_streams(probe));
-	for (size_t i = 0; i < a->n_tensors && i < b->n_tensors; i++)
-		compare_tensors(check, &a->tensors[i], &b->tensors[i]);
-	if (a->n_tensors != b->n_tensors)
-		refuse(check, "it has %zu tensors, the server's caches have %zu: another model",
-		       a->n_tensors, b->n_tensors);
+	compare_all(check, a, b);
 	if (strcmp(one, other) != 0)
 		refuse(check, "it lies in another way (%s; the server's: %s): set the server's -fa",
 		       one, other);

@@ -20,10 +20,10 @@ def weights(*shape):
 class Model:
     """A GGUF of random weights."""
 
-    def __init__(self, path, arch, layers, heads, kv_heads, width=64, ff=64, vocabulary=False):
+    def __init__(self, path, arch, layers, heads, kv_heads, width=64, ff=64, vocabulary=False, context=512, words=256):
         self.g = g = gguf.GGUFWriter(path, arch)
         self.width, self.ff = width, ff
-        g.add_context_length(512)
+        g.add_context_length(context)
         g.add_embedding_length(width)
         g.add_block_count(layers)
         g.add_feed_forward_length(ff)
@@ -31,19 +31,20 @@ class Model:
         g.add_head_count_kv(kv_heads)
         g.add_layer_norm_rms_eps(1e-6)
         g.add_rope_freq_base(1e6)
-        g.add_vocab_size(256)
+        g.add_vocab_size(words)
         if vocabulary:
-            self.bytes_vocabulary()
+            self.bytes_vocabulary(words)
         else:
             g.add_tokenizer_model('no_vocab')
-        self.matrix('token_embd', 256, width)
+        self.matrix('token_embd', words, width)
 
-    def bytes_vocabulary(self):
-        """Three marks and most bytes: what the server needs to load a model."""
+    def bytes_vocabulary(self, words):
+        """Three marks and most bytes: what the server needs to load a model; then words."""
         self.g.add_tokenizer_model('llama')
-        self.g.add_token_list(['<unk>', '<s>', '</s>'] + [f'<0x{i:02X}>' for i in range(253)])
-        self.g.add_token_scores([0.0] * 256)
-        self.g.add_token_types([2, 3, 3] + [6] * 253)
+        self.g.add_token_list(['<unk>', '<s>', '</s>'] + [f'<0x{i:02X}>' for i in range(253)] +
+                              [f'w{i}' for i in range(256, words)])
+        self.g.add_token_scores([0.0] * words)
+        self.g.add_token_types([2, 3, 3] + [6] * 253 + [1] * (words - 256))
 
     def matrix(self, name, *shape):
         self.g.add_tensor(name + '.weight', weights(*shape))
@@ -75,6 +76,25 @@ class Model:
         self.g.write_kv_data_to_file()
         self.g.write_tensors_to_file()
         self.g.close()
+
+
+def hybrid(path, **more):
+    """Two layers with states and two with attention; more: of Model."""
+    m = Model(path, 'lfm2', 4, 4, [0, 2, 0, 2], **more)
+    m.g.add_uint32('lfm2.shortconv.l_cache', 3)
+    m.norms('', 64, 'token_embd_norm')
+    for i in range(4):
+        p = f'blk.{i}.'
+        m.norms(p, 64, 'attn_norm', 'ffn_norm')
+        if i % 2:
+            m.attention(p, 4, 2, 16)
+            m.norms(p, 16, 'attn_q_norm', 'attn_k_norm')
+        else:
+            m.matrix(p + 'shortconv.conv', 64, 3)
+            m.matrix(p + 'shortconv.in_proj', 192, 64)
+            m.matrix(p + 'shortconv.out_proj', 64, 64)
+        m.feed_forward(p)
+    m.close()
 
 
 class Params(C.Structure):

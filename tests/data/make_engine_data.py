@@ -18,7 +18,7 @@ import tempfile
 import threading
 import urllib.request
 
-from engine_models import Model, run
+from engine_models import Model, hybrid, run
 
 TOKENS, SERVED = 24, 44
 here = os.path.dirname(os.path.abspath(__file__))
@@ -80,24 +80,6 @@ def picture(path):
     m.close()
 
 
-def hybrid(path, vocabulary=False):
-    m = Model(path, 'lfm2', 4, 4, [0, 2, 0, 2], vocabulary=vocabulary)
-    m.g.add_uint32('lfm2.shortconv.l_cache', 3)
-    m.norms('', 64, 'token_embd_norm')
-    for i in range(4):
-        p = f'blk.{i}.'
-        m.norms(p, 64, 'attn_norm', 'ffn_norm')
-        if i % 2:
-            m.attention(p, 4, 2, 16)
-            m.norms(p, 16, 'attn_q_norm', 'attn_k_norm')
-        else:
-            m.matrix(p + 'shortconv.conv', 64, 3)
-            m.matrix(p + 'shortconv.in_proj', 192, 64)
-            m.matrix(p + 'shortconv.out_proj', 64, 64)
-        m.feed_forward(p)
-    m.close()
-
-
 def serve(model, slot, flash):
     """Has a server on loopback read some tokens and save its slot; ends the process."""
     import xllamacpp as x
@@ -139,7 +121,7 @@ with tempfile.TemporaryDirectory() as tmp:
     path = os.path.join(tmp, 'served.gguf')
     for make, flash, name in ((lambda p: sliding_window(p, 6, True), 'flash', 'window'),
                               (lambda p: sliding_window(p, 6, True), 'plain', 'window-vtrans'),
-                              (lambda p: hybrid(p, True), 'flash', 'hybrid')):
+                              (lambda p: hybrid(p, vocabulary=True), 'flash', 'hybrid')):
         make(path)
         subprocess.run([sys.executable, os.path.abspath(__file__), '--serve', path,
                         os.path.join(folder, f'engine-checkpoints-{name}.bin'), flash], check=True, stderr=subprocess.DEVNULL,

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Servers that compute as one did whose slot was saved, and servers with other weights.
 
-canary.py MODEL.gguf FOLDER [NAME...]: all, or those that are named. The command is $KVARC. The
-layers of WEIGHTS are those of a model of 30; others have theirs at the same share of the depth.
+canary.py MODEL.gguf FOLDER [NAME...]: all, or those that are named. MODEL `hybrid`: one of random
+weights, with states beside attention. The command is $KVARC. The layers of WEIGHTS are those of a
+model of 30; others have theirs at the same share of the depth.
 $KV_OTHER_BUILD: a Python that has another build of the server, an honest variant.
 
 A server saves slots of several texts, with a fingerprint and without one. Then each variant of it
@@ -277,7 +278,16 @@ def continued(server, store, mark):
     return taken, same
 
 
+def make_hybrid(path):
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'data'))
+    from engine_models import hybrid
+    hybrid(path, vocabulary=True, context=2048, words=4096)
+    return path
+
+
 def main(model, folder, names):
+    if model == 'hybrid':
+        model = make_hybrid(os.path.join(folder, 'hybrid.gguf'))
     store = os.path.join(folder, 'store')
     counts = {}
     with Server(model, folder, []) as server:

@@ -163,11 +163,15 @@ for type in f16 q8_0; do
 done
 
 # Slots go into a store and back into the running server, which refuses those of other servers.
-session() { # TYPE STREAMS ACTION NAME
-	OTHERS='q8 two' timeout 300 "$python" "$here/session.py" "$model" "$work/session" "$@" \
+session() { # MODEL FOLDER OTHERS TYPE STREAMS ACTION NAME
+	of=$1 in=$2 others=$3
+	shift 3
+	OTHERS=$others timeout 300 "$python" "$here/session.py" "$of" "$in" "$@" \
 		> "$work/said" 2> "$work/log" || { tail -n 20 "$work/log" >&2; return 1; }
 }
-if session q8_0 1 save q8 && session f16 2 save two && session f16 1 life chat; then
+chats=$work/session
+if session "$model" "$chats" '' q8_0 1 save q8 && session "$model" "$chats" '' f16 2 save two &&
+	session "$model" "$chats" 'q8 two' f16 1 life chat; then
 	result ok "sessions of a running server: $(cat "$work/said")"
 else
 	result FAILED "sessions of a running server: $(cat "$work/said")"
@@ -184,6 +188,17 @@ if timeout 900 "$python" "$here/canary.py" "$model" "$work/canary" $names > "$wo
 else
 	tail -n 40 "$work/said" >&2
 	result FAILED 'caches of other weights are refused'
+fi
+# The same of a model with states beside attention, whose slots have context checkpoints; then one of
+# its sessions is restored and continued.
+mkdir "$work/hybrid"
+if timeout 300 "$python" "$here/canary.py" hybrid "$work/hybrid" same two-slots rope-scale-0.98 \
+	x1.01-ffn_down.10 > "$work/said" 2>&1 &&
+	session "$work/hybrid/hybrid.gguf" "$work/hybrid/life" '' f16 1 life chat; then
+	result ok "a model of states and attention: $(cat "$work/said")"
+else
+	tail -n 40 "$work/said" >&2
+	result FAILED 'a model of states and attention'
 fi
 # Slots that a running server saves again and again, under 'kvarc watch'.
 for form in archives store; do

@@ -33,7 +33,9 @@ static void answer(void *opaque, const struct http_request *r, struct http_answe
 		         "\"size\":198}}]}",
 		         s->vocabulary);
 	else if (strcmp(r->path, "/slots") == 0)
-		snprintf(s->text, sizeof s->text, "[{\"id\":0,\"n_ctx\":%u,\"is_processing\":%s}]",
+		/* a prompt may have the word of a zero byte */
+		snprintf(s->text, sizeof s->text,
+		         "[{\"id\":0,\"n_ctx\":%u,\"is_processing\":%s,\"prompt\":\"a\\u0000b\"}]",
 		         s->context, s->busy);
 	else
 		a->status = 404;
