@@ -14,6 +14,7 @@ size. Prints a row for each: of the answers with a fingerprint and without. Exit
 one was refused, a changed one was exact with a fingerprint, or without one, of those that rows can
 show, one was exact or fewer than 75 % were refused.
 """
+import http.client
 import json
 import os
 import shutil
@@ -31,11 +32,13 @@ TEXTS = (
     '| year | births | deaths |\n|---|---|---|\n' + ''.join(
         '| %d | %d | %d |\n' % (1900 + i, 7 * i * i + 11, 5 * i * i + 3) for i in range(40)),
 )
+BUSY = 'neighbour-at-work'  # the other slot generates all the time
 HONEST = {
     'same': [], 'one-thread': ['cpuparams.n_threads=1', 'cpuparams_batch.n_threads=1'],
     'three-threads': ['cpuparams.n_threads=3', 'cpuparams_batch.n_threads=3'],
     'batches-of-64': ['n_ubatch=64'], 'batches-of-7': ['n_ubatch=7'],
     'two-slots': ['n_parallel=2', 'n_ctx=4096', 'kv_unified=1'],
+    BUSY: ['n_parallel=2', 'n_ctx=4096', 'kv_unified=1'],
 }
 SERVED = {
     'rope-scale-0.98': ['rope_freq_scale=0.98'], 'rope-scale-0.999': ['rope_freq_scale=0.999'],
@@ -177,6 +180,21 @@ class Server:
         self.post('/completion', {'prompt': text, 'n_predict': 1, 'id_slot': 0,
                                   'cache_prompt': False, 'temperature': 0})
 
+    def keep_busy(self, slot):
+        """Has a slot generate until the server ends."""
+        def generate():
+            try:
+                while True:
+                    self.post('/completion', {'prompt': TEXTS[0], 'n_predict': 500, 'id_slot': slot})
+            except (OSError, http.client.HTTPException, ValueError):
+                pass
+        threading.Thread(target=generate, daemon=True).start()
+        while not self.get('/slots')[slot]['is_processing']:
+            time.sleep(.02)
+
+    def get(self, path):
+        return json.loads(urllib.request.urlopen(self.url + path, timeout=LIMIT_SECONDS).read())
+
     def kvarc(self, store, *words):
         return subprocess.run(
             [os.environ['KVARC'], 'session', *words, '--store', store, '--server', self.url,
@@ -309,6 +327,8 @@ def main(model, folder, names):
                         if '=x' in s else s for s in settings]
             if not names or name in names:
                 with Server(model, folder, settings) as server:
+                    if name == BUSY:
+                        server.keep_busy(1)
                     row(kind, name, server, store, counts)
     for name, (tensors, size) in ADAPTERS.items():
         if not names or name in names:
