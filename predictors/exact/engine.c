@@ -99,17 +99,28 @@ struct matrix_label {
 
 enum { LABEL_BYTES = 16 };
 
-/* chain := H128(chain || label || H128(row hashes)) */
-static void hash_matrix(struct building *building, const struct matrix_label *label,
-                        const uint64_t *hashes)
+/* H64 of n fp32 numbers and of `bytes` bytes behind them, with the numbers as files have them; they
+ * are of no use afterwards. */
+static uint64_t hash_numbers(float *x, size_t n, size_t bytes)
 {
-	uint8_t link[LABEL_BYTES + sizeof(struct kvi_h128)];
+	kvi_to_little_32(x, n);
+	return kvi_h64(x, n * sizeof *x + bytes);
+}
+
+/* chain := H128(chain || label || H128(row hashes)); hashes are of no use afterwards. */
+static void hash_matrix(struct building *building, const struct matrix_label *label,
+                        uint64_t *hashes)
+{
+	uint8_t chain[16], link[LABEL_BYTES + sizeof(struct kvi_h128)];
+	kvi_store_h128(chain, building->chain);
+	for (uint64_t i = 0; i < label->rows; i++)
+		kvi_store64(&hashes[i], hashes[i]);
 	kvi_store32(link, label->number);
 	kvi_store32(link + 4, (uint32_t)label->rows);
 	kvi_store32(link + 8, (uint32_t)label->columns);
 	kvi_store32(link + 12, label->groups.group + (label->groups.minima ? 256u : 0));
 	kvi_store_h128(link + LABEL_BYTES, kvi_h128(hashes, label->rows * sizeof *hashes));
-	building->chain = kvi_h128_2(&building->chain, sizeof building->chain, link, sizeof link);
+	building->chain = kvi_h128_2(chain, sizeof chain, link, sizeof link);
 }
 
 /* The rows of a matrix by all workers. row: takes one with `row_bytes` of memory for itself and
@@ -181,14 +192,14 @@ static bool convert_row(const void *opaque, uint64_t row, float *x, uint64_t *ha
 	if (c->native.group) {
 		good = kvi_matrix_integers(c->from, from, q, scale, minimum);
 		kvi_operand_put(c->to, row, planes, scale, c->native.minima ? minimum : NULL);
-		*hash = kvi_h64(x, (size_t)(q - (int8_t *)x) + n);
+		*hash = hash_numbers(x, (size_t)((float *)(void *)q - x), n);
 	} else {
 		good = kvi_matrix_row(c->from, from, x);
 		if (c->to->e4m3)
 			kvi_e4m3_put(c->to, row, x);
 		else
 			kvi_operand_put_floats(c->to, row, x);
-		*hash = kvi_h64(x, n * sizeof *x);
+		*hash = hash_numbers(x, n, 0);
 	}
 	return good;
 }
@@ -222,8 +233,9 @@ static kvarc_ret make_vector(struct building *building, const struct kvi_engine_
 	bool good = kvi_matrix_row(part->from, 0, raw);
 	for (size_t i = 0; i < n; i++)
 		x[i] = raw[file_row(&part->order, i)] + part->plus;
+	memcpy(raw, x, n * sizeof *x);
+	uint64_t hash = hash_numbers(raw, n, 0);
 	kvi_free(building->e->alloc, raw);
-	uint64_t hash = kvi_h64(x, n * sizeof *x);
 	hash_matrix(building, &(struct matrix_label){ part->number, 1, n, { 0 } }, &hash);
 	return good ? KVARC_OK : not_finite(building);
 }
@@ -259,7 +271,7 @@ static bool hash_row(const void *opaque, uint64_t row, float *x, uint64_t *hash)
 {
 	const struct kvi_matrix *m = opaque;
 	bool good = kvi_matrix_row(m, row, x);
-	*hash = kvi_h64(x, m->columns * sizeof *x);
+	*hash = hash_numbers(x, m->columns, 0);
 	return good;
 }
 
@@ -292,6 +304,7 @@ static kvarc_ret hash_shape(struct building *building)
 	for (size_t i = 0; i < 8; i++)
 		kvi_store32(head + 4 * i, shape[i]);
 	memcpy(head + 32, numbers, sizeof numbers);
+	kvi_to_little_32(head + 32, 3);
 	kvi_store32(head + 32 + sizeof numbers, m->n_ropes ? m->ropes[0].rotary : 0);
 	for (size_t l = 0; l < m->n_layers; l++)
 		kvi_store32(head + 64 + 4 * l, m->layers[l].window);
@@ -410,6 +423,7 @@ static kvarc_ret make_head(struct building *building)
 	uint8_t start[32] = { 0 };
 	kvi_store_h128(start, e->digest);
 	memcpy(start + 16, &m->logit_cap, sizeof m->logit_cap);
+	kvi_to_little_32(start + 16, 1);
 	building->chain = kvi_h128(start, sizeof start);
 	struct kvi_engine_part parts[] = {
 		{ .name = "output norm",

@@ -8,6 +8,7 @@
  */
 #include <string.h>
 
+#include "util/bytes.h"
 #include "util/hash.h"
 #include "exact/engine_internal.h"
 #include "exact/float8.h"
@@ -21,6 +22,7 @@ enum {
 	OUTPUTS = 37,
 	Y_STRIDE = 48,
 	N = 203, /* numbers of elementwise functions */
+	MOST = 256,
 	TOKENS = 259,
 	CHANNELS = 20,
 	QUERIES = 2,
@@ -62,9 +64,15 @@ static void fill(struct test *test, float *x, size_t n, int exponent)
 	}
 }
 
-static void see(struct test *test, const void *x, size_t bytes)
+/* Adds n numbers, 1 to MOST, whose bytes go from the lowest to the highest on any machine. */
+static void see(struct test *test, const float *x, size_t n)
 {
-	test->chain = kvi_h128_2(&test->chain, sizeof test->chain, x, bytes);
+	uint8_t chain[16], bytes[4 * MOST];
+	kvi_store64(chain, test->chain.lo);
+	kvi_store64(chain + 8, test->chain.hi);
+	memcpy(bytes, x, 4 * n);
+	kvi_to_little_32(bytes, n);
+	test->chain = kvi_h128_2(chain, sizeof chain, bytes, 4 * n);
 }
 
 /* Integers of all values, rows of the largest and the smallest among them. */
@@ -104,7 +112,7 @@ static kvarc_ret product(struct test *test, unsigned group, bool wide, unsigned 
 			                       .y_stride = Y_STRIDE };
 		test->kernels->product(&p);
 		for (size_t r = 0; r < ROWS; r++)
-			see(test, test->buffers->y + r * Y_STRIDE, OUTPUTS * sizeof(float));
+			see(test, test->buffers->y + r * Y_STRIDE, OUTPUTS);
 	}
 	kvi_free(test->alloc, memory[0]);
 	kvi_free(test->alloc, memory[1]);
@@ -151,7 +159,7 @@ static kvarc_ret floats(struct test *test)
 		                       .y_stride = Y_STRIDE };
 	test->kernels->product_floats(&p);
 	for (size_t i = 0; i < ROWS; i++)
-		see(test, r->y + i * Y_STRIDE, OUTPUTS * sizeof(float));
+		see(test, r->y + i * Y_STRIDE, OUTPUTS);
 	kvi_free(test->alloc, memory);
 	return KVARC_OK;
 }
@@ -165,30 +173,30 @@ static void elementwise(struct test *test)
 	fill(test, r->b, N, 1);
 	fill(test, r->c, 256, 2);
 	numbers[0] = e->norm(r->y, r->a, r->b, NULL, N, 1e-5f);
-	see(test, r->y, N * sizeof *r->y);
+	see(test, r->y, N);
 	numbers[1] = e->norm(r->y, r->a, r->b, r->c, N, 1e-6f);
-	see(test, r->y, N * sizeof *r->y);
-	see(test, numbers, sizeof numbers);
+	see(test, r->y, N);
+	see(test, numbers, 2);
 	for (unsigned way = 0; way < 4; way++) {
 		memcpy(r->y, r->a, N * sizeof *r->y);
 		(way & 1 ? e->silu : e->gelu)(r->y, way & 2 ? r->b : NULL, N);
-		see(test, r->y, N * sizeof *r->y);
+		see(test, r->y, N);
 	}
 	e->add(r->y, r->c, N);
 	e->blend(r->y, 0x1.8p-1f, r->a, 0x1.4cccccp-2f, N);
 	for (size_t i = 0; i < N; i++)
 		r->b[i] = e->exp(r->a[i] > 0 ? -3 * r->a[i] : 3 * r->a[i]);
-	see(test, r->y, N * sizeof *r->y);
-	see(test, r->b, N * sizeof *r->b);
+	see(test, r->y, N);
+	see(test, r->b, N);
 	for (size_t i = 0; i < 256; i++)
 		r->a[i] = r->c[255 - i] * 4;
 	struct kvi_scores s = {
 		.z = r->a, .first = 3, .end = 250, .sv = r->c, .scale = 0x1.6a09e6p-1f
 	};
 	e->softmax(&s);
-	see(test, r->a, 256 * sizeof *r->a);
-	see(test, &s.m, sizeof s.m);
-	see(test, &s.l, sizeof s.l);
+	see(test, r->a, 256);
+	see(test, &s.m, 1);
+	see(test, &s.l, 1);
 }
 
 /* The last tokens of two blocks, without and with a window. */
@@ -220,7 +228,7 @@ static kvarc_ret attention(struct test *test, const struct kvi_arithmetic *arith
 			                         .o = r->o,
 			                         .stride = QUERIES * CHANNELS };
 		kvi_attention_run(&a, memory);
-		see(test, r->o, sizeof r->o);
+		see(test, r->o, sizeof r->o / sizeof *r->o);
 	}
 	kvi_cache_free(&cache, test->alloc);
 	kvi_free(test->alloc, memory);

@@ -53,6 +53,21 @@ static inline void kvi_store64(void *p, uint64_t v)
 	kvi_store32((uint8_t *)p + 4, (uint32_t)(v >> 32));
 }
 
+/* Makes n numbers of 32 bits at p, which need not be aligned, little-endian, where they are. */
+static inline void kvi_to_little_32(void *p, size_t n)
+{
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+	for (size_t i = 0; i < n; i++) {
+		uint32_t v;
+		memcpy(&v, (uint8_t *)p + 4 * i, sizeof v);
+		kvi_store32((uint8_t *)p + 4 * i, v);
+	}
+#else
+	(void)p;
+	(void)n;
+#endif
+}
+
 /*
  * A window on untrusted bytes. Every get past the end, every over-long varint
  * sets bad and returns 0; parse a whole record, then test bad once.
