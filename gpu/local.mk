@@ -3,7 +3,7 @@
 # `make gpu-kernels` and `make check-gpu` need CUDA.
 
 gpu_sources = gpu/device_job.h gpu/warp.h gpu/warp_device_body.h gpu/warp_host_body.h \
-	gpu/stream_words_body.h gpu/layers_decode_body.h gpu/hash_body.h \
+	gpu/stream_words_body.h gpu/layers_decode_body.h gpu/view_rows_body.h gpu/hash_body.h \
 	gpu/grid_contexts_body.h gpu/grid_decode_body.h gpu/cells_decode_body.h \
 	gpu/encode_job.h gpu/stream_encode_body.h gpu/chunk_encode_body.h \
 	gpu/payload_encode_body.h \
