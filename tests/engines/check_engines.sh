@@ -301,7 +301,7 @@ cache=$here/../data/sample/smollm2-135m-bf16-160.safetensors
 for level in $kernel_levels; do
 	# chunks that the host decodes: those that a model predicts; it encodes the first segment, whose
 	# parameters it fits
-	host=0
+	host=1 # the values of the lowest layer are rows that repeat, in zstd
 	set --
 	if [ "$level" -gt 1 ]; then
 		host=60
