@@ -204,27 +204,24 @@ aarch64_packages() {
 			libzstd-dev:arm64 libcmocka-dev:arm64
 }
 
-# Makes a command that runs a program of the current folder under qemu.
-emulated() { # COMMAND PROGRAM
-	printf '#!/bin/sh\nexec qemu-aarch64-static "%s" "$@"\n' "$PWD/$2" > "$1"
-	chmod +x "$1"
-}
-# Makes a command that runs the test that it is given: scripts as they are.
-emulator() { # COMMAND
-	printf '#!/bin/sh\ncase $1 in *.sh) exec sh "$@" ;; esac\nexec qemu-aarch64-static "$@"\n' > "$1"
-	chmod +x "$1"
+# Makes commands in the current folder that run its programs by QEMU, words: ./run-digest and
+# ./run-kvarc, and ./emulator, which runs the test that it is given: scripts as they are.
+emulators() { # QEMU
+	printf '#!/bin/sh\nexec %s "%s" "$@"\n' "$1" "$PWD/tests/reference/digest" > run-digest
+	printf '#!/bin/sh\nexec %s "%s" "$@"\n' "$1" "$PWD/kvarc" > run-kvarc
+	printf '#!/bin/sh\ncase $1 in *.sh) exec sh "$@" ;; esac\nexec %s "$@"\n' "$1" > emulator
+	chmod +x run-digest run-kvarc emulator
+	export DIGEST=./run-digest KVARC=./run-kvarc
 }
 
 # Runs tests in a build for aarch64, on a processor that has all extensions.
 aarch64() { # TEST...
 	local emulator=./emulator
-	export QEMU_CPU=max DIGEST=./run-digest KVARC=./run-kvarc
+	export QEMU_CPU=max
 	configure aarch64 --host=aarch64-linux-gnu --enable-werror --disable-shared \
 		--without-libarchive --without-jansson --without-isal \
 		PKG_CONFIG_LIBDIR=/usr/lib/aarch64-linux-gnu/pkgconfig
-	emulator emulator
-	emulated run-digest tests/reference/digest
-	emulated run-kvarc kvarc
+	emulators qemu-aarch64-static
 	check_some "$@"
 	# the kernels of the newest and of the oldest processor are the ones that run
 	qemu-aarch64-static tests/unit/test_self_test > self_test
