@@ -10,11 +10,11 @@ gpu_sources = gpu/device_job.h gpu/warp.h gpu/warp_device_body.h gpu/warp_host_b
 	gpu/chunk_open_body.h gpu/chunk_finish_body.h gpu/wide_copy_body.h gpu/batch_run_body.h \
 	gpu/warp_float.h gpu/warp_float_device_body.h gpu/warp_float_host_body.h \
 	gpu/exact_job.h gpu/exact_product_body.h gpu/exact_quantise_body.h \
-	gpu/exact_rows_body.h gpu/exact_attention_body.h
+	gpu/exact_rows_body.h gpu/exact_attention_body.h gpu/host_race.h
 gpu_kernels = gpu/decode_kernels.cu gpu/encode_kernels.cu gpu/exact_kernels.cu
 EXTRA_DIST += $(gpu_sources) $(gpu_kernels) gpu/README.md gpu/check_gpu.sh gpu/sass_report.py \
 	gpu/sass_code.py gpu/ptx_scan.py gpu/sass.txt m4/kv_gpu.m4 tests/gpu/chunks.sh \
-	tests/gpu/plans.sh tests/gpu/outputs.sh tests/gpu/runs.sh tests/gpu/engine.sh \
+	tests/gpu/plans.sh tests/gpu/outputs.sh tests/gpu/races.sh tests/gpu/runs.sh tests/gpu/engine.sh \
 	tests/gpu/narrow_sample.py
 
 if GPU_TESTS
@@ -27,6 +27,12 @@ driver_stand_in = tests/device/driver_stand_in.la
 check_LTLIBRARIES += $(driver_stand_in)
 check_PROGRAMS += tests/gpu/check_plans tests/gpu/check_outputs
 TESTS += tests/gpu/plans.sh tests/gpu/outputs.sh
+if GPU_RACES
+driver_races = tests/device/driver_races.la
+check_LTLIBRARIES += $(driver_races)
+check_PROGRAMS += tests/gpu/check_races tests/gpu/check_engine_races
+TESTS += tests/gpu/races.sh
+endif
 endif
 endif
 # A stand-in of NVIDIA's driver, which runs the kernels on the host.
@@ -70,6 +76,27 @@ tests_gpu_check_engine_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu
 tests_gpu_check_engine_CXXFLAGS = $(KV_CXXFLAGS) $(KV_CXXWARN)
 tests_gpu_check_engine_LDADD = libkvi.la -lm
 tests_gpu_check_engine_LINK = $(LINK)
+
+# The same with a shadow of memory (host_race.h). Compilers call gpu/host_race.c, and not the runtime
+# of the sanitizer, which is left out when programs are linked.
+races_cppflags = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu -DKVI_GPU_RACES
+races_cxxflags = $(KV_CXXFLAGS) $(KV_CXXWARN) -fsanitize=thread
+races_sources = gpu/host_race.c gpu/host_race.h
+tests_gpu_check_races_SOURCES = $(tests_gpu_check_chunks_SOURCES) $(races_sources)
+tests_gpu_check_races_CPPFLAGS = $(races_cppflags)
+tests_gpu_check_races_CXXFLAGS = $(races_cxxflags)
+tests_gpu_check_races_LDADD = $(tests_gpu_check_chunks_LDADD) $(DL_LIBS)
+tests_gpu_check_races_LINK = $(LINK)
+tests_gpu_check_engine_races_SOURCES = $(tests_gpu_check_engine_SOURCES) $(races_sources)
+tests_gpu_check_engine_races_CPPFLAGS = $(races_cppflags)
+tests_gpu_check_engine_races_CXXFLAGS = $(races_cxxflags)
+tests_gpu_check_engine_races_LDADD = $(tests_gpu_check_engine_LDADD) $(DL_LIBS)
+tests_gpu_check_engine_races_LINK = $(LINK)
+tests_device_driver_races_la_SOURCES = $(tests_device_driver_stand_in_la_SOURCES) $(races_sources)
+tests_device_driver_races_la_CPPFLAGS = $(races_cppflags)
+tests_device_driver_races_la_CXXFLAGS = $(races_cxxflags) -fvisibility=default
+tests_device_driver_races_la_LINK = $(CXXLINK) $(tests_device_driver_stand_in_la_LDFLAGS)
+tests_device_driver_races_la_LIBADD = $(DL_LIBS)
 
 # All architectures, and PTX for later ones.
 gpu_architectures = 80 86 89 90 100 120

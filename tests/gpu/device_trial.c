@@ -68,7 +68,7 @@ void trial_open(const char *profile, int encodes)
 	if (profile)
 		open_profile(profile);
 	o.common.error = &trial.error;
-	o.driver = DRIVER;
+	o.driver = getenv("DRIVER") ? getenv("DRIVER") : DRIVER;
 	o.kernels = KERNELS;
 	o.encoders = encodes ? KERNELS : NULL;
 	o.exact = KERNELS;

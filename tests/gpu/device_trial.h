@@ -13,7 +13,7 @@
 
 #include <kvarc/device.h>
 
-/* The stand-in. */
+/* The stand-in; the environment variable of this name: another one. */
 #define DRIVER "tests/device/.libs/driver_stand_in.so"
 
 /* Bytes of memory that nobody has written to. */
