@@ -15,7 +15,27 @@ gpu_kernels = gpu/decode_kernels.cu gpu/encode_kernels.cu gpu/exact_kernels.cu
 EXTRA_DIST += $(gpu_sources) $(gpu_kernels) gpu/README.md gpu/check_gpu.sh gpu/sass_report.py \
 	gpu/sass_code.py gpu/ptx_scan.py gpu/sass.txt m4/kv_gpu.m4 tests/gpu/chunks.sh \
 	tests/gpu/plans.sh tests/gpu/outputs.sh tests/gpu/races.sh tests/gpu/runs.sh tests/gpu/engine.sh \
-	tests/gpu/narrow_sample.py
+	tests/gpu/narrow_sample.py tests/gpu/first_contact.sh
+# A kit for the first GPU (README.md).
+EXTRA_DIST += gpu/first_contact/first_contact.sh gpu/first_contact/make_kit.sh gpu/first_contact/peers.py \
+	gpu/first_contact/driver_bridge.c gpu/first_contact/primitives.cu gpu/first_contact/primitives_body.h
+contact_programs = gpu/first_contact/gpu_facts gpu/first_contact/gpu_speed
+EXTRA_PROGRAMS = $(contact_programs)
+CLEANFILES += $(contact_programs)
+gpu_first_contact_gpu_facts_SOURCES = gpu/first_contact/gpu_facts.c gpu/first_contact/contact.c \
+	gpu/first_contact/contact.h gpu/first_contact/primitives_host.cc gpu/first_contact/primitives.h \
+	gpu/host_fault.cc gpu/host_fault.h
+gpu_first_contact_gpu_facts_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu
+gpu_first_contact_gpu_facts_CXXFLAGS = $(KV_CXXFLAGS) $(KV_CXXWARN)
+gpu_first_contact_gpu_facts_LDADD = libkvidevice.la libkvi.la $(DL_LIBS) -lm
+gpu_first_contact_gpu_facts_LINK = $(LINK)
+gpu_first_contact_gpu_speed_SOURCES = gpu/first_contact/gpu_speed.c gpu/first_contact/contact.c \
+	gpu/first_contact/contact.h
+gpu_first_contact_gpu_speed_LDADD = libkvidevice.la libkvi.la $(DL_LIBS) -lm
+.PHONY: gpu-first-contact first-contact-programs
+first-contact-programs: kvarc $(contact_programs) tests/gpu/check_plans tests/gpu/check_outputs
+gpu-first-contact: gpu-kernels gpu/kvarc-primitives.fatbin first-contact-programs
+	srcdir=$(srcdir) CC='$(CC)' $(srcdir)/gpu/first_contact/make_kit.sh gpu/kvarc-gpu-kit
 
 if GPU_TESTS
 check_PROGRAMS += tests/gpu/check_chunks tests/gpu/check_products
@@ -105,15 +125,18 @@ gpu-kernels: gpu/kvarc-kernels.fatbin gpu/kvarc-encoders.fatbin gpu/kvarc-exact.
 gpu/kvarc-kernels.fatbin: gpu/decode_kernels.cu $(gpu_sources)
 gpu/kvarc-encoders.fatbin: gpu/encode_kernels.cu $(gpu_sources)
 gpu/kvarc-exact.fatbin: gpu/exact_kernels.cu $(gpu_sources)
-gpu/kvarc-kernels.fatbin gpu/kvarc-encoders.fatbin gpu/kvarc-exact.fatbin:
+gpu/kvarc-primitives.fatbin: gpu/first_contact/primitives.cu gpu/first_contact/primitives_body.h $(gpu_sources)
+gpu/kvarc-kernels.fatbin gpu/kvarc-encoders.fatbin gpu/kvarc-exact.fatbin gpu/kvarc-primitives.fatbin:
 	@test -n '$(NVCC)' || { echo 'gpu-kernels: configure found no nvcc (--with-cuda=DIR)'; exit 1; }
 	@mkdir -p gpu
 	$(AM_V_GEN)codes=; source=decode_kernels.cu; \
-	case $@ in *encoders*) source=encode_kernels.cu ;; *exact*) source=exact_kernels.cu ;; esac; \
+	case $@ in *encoders*) source=encode_kernels.cu ;; *exact*) source=exact_kernels.cu ;; \
+	*primitives*) source=first_contact/primitives.cu ;; esac; \
 	for a in $(gpu_architectures); do codes="$$codes -gencode arch=compute_$$a,code=sm_$$a"; done; \
-	$(NVCC) -std=c++17 -O3 -fmad=false -fatbin -o $@ $$codes \
+	$(NVCC) -std=c++17 -O3 -fmad=false -fatbin -o $@ -I$(top_srcdir)/gpu $$codes \
 		-gencode arch=compute_80,code=compute_80 $(top_srcdir)/gpu/$$source
-CLEANFILES += gpu/kvarc-kernels.fatbin gpu/kvarc-encoders.fatbin gpu/kvarc-exact.fatbin
+CLEANFILES += gpu/kvarc-kernels.fatbin gpu/kvarc-encoders.fatbin gpu/kvarc-exact.fatbin \
+	gpu/kvarc-primitives.fatbin gpu/kvarc-gpu-kit.tar.xz
 # Where libkvarc-device looks for them; only where they were made.
 install-exec-local:
 	for f in gpu/kvarc-kernels.fatbin gpu/kvarc-encoders.fatbin gpu/kvarc-exact.fatbin; do \
