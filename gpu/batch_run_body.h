@@ -82,10 +82,8 @@ WARP_CALL void begin_chunk(const kvi_gpu_batch *batch, uint32_t block, uint32_t 
 WARP_FN void end_chunk(const kvi_gpu_batch *batch)
 {
 	const kvi_gpu_block *b = block_of();
-	if (b->slot != KVI_GPU_NO_SLOT) {
-		block_fence();
-		st_one(span_at<uint32_t>(batch->locks, batch->slots), b->slot, 0);
-	}
+	if (b->slot != KVI_GPU_NO_SLOT)
+		give_lock(span_at<uint32_t>(batch->locks, batch->slots), b->slot);
 	st_one(span_at<uint32_t>(b->answer, 1), 0, b->opened.status);
 }
 
@@ -258,11 +256,14 @@ static inline void host_decode(const kvi_gpu_batch *batch, uint32_t blocks, span
 	written[0] = host_range{ batch->work, batch->slots * batch->slot_bytes };
 	written[1] = host_range{ (uint64_t)(uintptr_t)shared.p, 4 * shared.n };
 	shared_by_block = shared;
+	race_launch(__builtin_frame_address(0));
 	for (uint32_t i = 0; i < blocks; i++) {
 		/* nobody knows what a device has there */
 		memset(shared.p, 0xff, 4 * shared.n);
+		race_block(i, shared.p, 4 * shared.n);
 		decode_block(batch, i, blocks);
 	}
+	race_ended();
 	written[0] = written[1] = host_range{ 0, 0 };
 }
 #endif

@@ -6,6 +6,12 @@
 
 #include "exact_attention_body.h"
 
+/* Runs warps of a kernel that share nothing. */
+template <typename F> static void launch(uint32_t warps, F f)
+{
+	launch_warps(warps, span<uint32_t>{ nullptr, 0 }, f);
+}
+
 /* Memory of its exact size, as kernels may use it. */
 struct own_memory {
 	uint32_t *p;
@@ -24,24 +30,23 @@ struct own_memory {
 
 void kvi_gpu_host_quantise(const struct kvi_gpu_quantise *q)
 {
-	for (uint32_t row = 0; row < q->tokens * q->parts; row++)
-		run_quantise(q, row);
+	launch(q->tokens * q->parts, [&](uint32_t row) { run_quantise(q, row); });
 }
 
 void kvi_gpu_host_values(const struct kvi_gpu_values *v)
 {
-	for (uint32_t head = 0; head < v->heads; head++)
-		for (uint32_t s = 0; s < v->blocks * BLOCK_STEPS; s++)
-			run_values(v, head, s);
+	const uint32_t steps = v->blocks * BLOCK_STEPS;
+	launch(v->heads * steps, [&](uint32_t i) { run_values(v, i / steps, i % steps); });
 }
 
 template <int LIMBS, int PLANES, int STEPS, bool MINIMA>
 static void all_tiles(const kvi_gpu_product *p)
 {
 	constexpr int ns = PLANES == 2 ? 4 : 8; /* as in exact_kernels.cu */
-	for (uint32_t r = 0; r * KVI_GPU_TILE_ROWS < p->rows; r++)
-		for (uint32_t n = 0; n * ns * 8 < p->outputs; n++)
-			run_product<LIMBS, PLANES, STEPS, MINIMA, ns>(p, r, n);
+	const uint32_t rows = (p->rows + KVI_GPU_TILE_ROWS - 1) / KVI_GPU_TILE_ROWS;
+	launch(rows * ((p->outputs + ns * 8 - 1) / (ns * 8)), [&](uint32_t i) {
+		run_product<LIMBS, PLANES, STEPS, MINIMA, ns>(p, i % rows, i / rows);
+	});
 }
 
 template <int LIMBS> static void product_of(const kvi_gpu_product *p)
@@ -69,48 +74,45 @@ void kvi_gpu_host_product(const struct kvi_gpu_product *p)
 
 void kvi_gpu_host_embed(const struct kvi_gpu_embed *e)
 {
-	for (uint32_t t = 0; t < e->tokens; t++)
-		run_embed(e, t);
+	launch(e->tokens, [&](uint32_t t) { run_embed(e, t); });
 }
 
 void kvi_gpu_host_norm(const struct kvi_gpu_norm *n)
 {
-	for (uint32_t pair = 0; pair * NORM_ROWS < n->tokens * n->parts; pair++)
-		run_norm(n, pair);
+	launch((n->tokens * n->parts + NORM_ROWS - 1) / NORM_ROWS,
+	       [&](uint32_t pair) { run_norm(n, pair); });
 }
 
 void kvi_gpu_host_rotate(const struct kvi_gpu_rotate *r)
 {
-	for (uint32_t t = 0; t < r->tokens; t++)
-		run_rotate(r, t);
+	launch(r->tokens, [&](uint32_t t) { run_rotate(r, t); });
 }
 
 void kvi_gpu_host_rows(const struct kvi_gpu_rows *r)
 {
-	for (uint32_t t = 0; t < r->tokens; t++)
+	launch(r->tokens, [&](uint32_t t) {
 		switch (r->operation) {
 		case KVI_GPU_SILU:
-			run_rows<KVI_GPU_SILU>(r, t);
-			break;
+			return run_rows<KVI_GPU_SILU>(r, t);
 		case KVI_GPU_GELU:
-			run_rows<KVI_GPU_GELU>(r, t);
-			break;
+			return run_rows<KVI_GPU_GELU>(r, t);
 		case KVI_GPU_ADD:
-			run_rows<KVI_GPU_ADD>(r, t);
-			break;
+			return run_rows<KVI_GPU_ADD>(r, t);
 		default:
 			abort();
 		}
+	});
 }
 
 template <int KEYS, int VALUES> static void all_queries(const kvi_gpu_attention *a)
 {
 	const uint32_t n = kvi_gpu_attention_numbers(a->v_rows) * 32;
+	const uint32_t tiles = (a->tokens + KVI_GPU_QUERY_ROWS - 1) / KVI_GPU_QUERY_ROWS;
 	own_memory own(n);
-	for (uint32_t head = 0; head < a->heads; head++)
-		for (uint32_t tile = 0; tile * KVI_GPU_QUERY_ROWS < a->tokens; tile++)
-			run_attention<KEYS, VALUES>(
-				a, head, tile, span_at<uint32_t>((uint64_t)(uintptr_t)own.p, n));
+	const span<uint32_t> numbers = span_at<uint32_t>((uint64_t)(uintptr_t)own.p, n);
+	launch_warps(a->heads * tiles, numbers, [&](uint32_t i) {
+		run_attention<KEYS, VALUES>(a, i / tiles, i % tiles, numbers);
+	});
 }
 
 void kvi_gpu_host_attention(const struct kvi_gpu_attention *a)

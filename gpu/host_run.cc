@@ -29,22 +29,24 @@ void kvi_gpu_host_decode(const struct kvi_gpu_batch *batch, uint32_t blocks, uin
 	            span_at<uint32_t>((uint64_t)(uintptr_t)shared.p, shared_bytes / 4));
 }
 
+/* Runs warps of a kernel that share nothing. */
+template <typename F> static void launch(uint32_t warps, F f)
+{
+	launch_warps(warps, span<uint32_t>{ nullptr, 0 }, f);
+}
+
 /* Makes the mask of a payload, and gathers elements. */
 template <int SIZE> static void prepare_chunk(const kvi_gpu_encode *e)
 {
 	kvi_gpu_opened *o = &encoding_of(e)->o;
-	for (uint32_t t = 0; t < e->job.tokens; t++)
-		collect_token<SIZE>(e, t);
-	for (uint32_t g = 0; g * 32 < channels_of(e); g++)
-		find_channels<SIZE>(e, g);
-	list_columns(e);
-	for (uint32_t t = 0; t < e->job.tokens; t++)
-		find_row<SIZE>(e, t);
-	write_section<SIZE>(e);
+	launch(e->job.tokens, [&](uint32_t t) { collect_token<SIZE>(e, t); });
+	launch((channels_of(e) + 31) / 32, [&](uint32_t g) { find_channels<SIZE>(e, g); });
+	launch(1, [&](uint32_t) { list_columns(e); });
+	launch(e->job.tokens, [&](uint32_t t) { find_row<SIZE>(e, t); });
+	launch(1, [&](uint32_t) { write_section<SIZE>(e); });
 	if (o->status != KVI_GPU_OPEN)
 		return;
-	for (uint32_t r = 0; r < o->rows; r++)
-		gather_row<SIZE>(e, r);
+	launch(o->rows, [&](uint32_t r) { gather_row<SIZE>(e, r); });
 }
 
 template <int D> static void encode_block(const kvi_gpu_encode *e, const kvi_gpu_tables *tables)
@@ -63,19 +65,15 @@ template <int D> static void encode_block(const kvi_gpu_encode *e, const kvi_gpu
 		span_at<uint32_t>((uint64_t)(uintptr_t)inverse.p, n),
 		{ e_span, span_at<uint32_t>((uint64_t)(uintptr_t)token.p, 64), {} },
 	};
-	for (uint32_t w = 0; w < context_warps(o, params_of(c)); w++)
-		run_contexts<D>(c, tables, w);
+	launch(context_warps(o, params_of(c)), [&](uint32_t w) { run_contexts<D>(c, tables, w); });
 	for (uint32_t w = 0; w < KVI_GPU_STREAMS; w++)
 		grid_codes(&t.grid, tables, w, KVI_GPU_STREAMS);
 	for (uint32_t w = 0; w < KVI_GPU_STREAMS; w++)
 		inverse_tables(&t, (uint32_t)n, w, KVI_GPU_STREAMS);
-	choose_streams<D>(e, &t);
-	for (uint32_t s = 0; s < o->n_streams; s++)
-		encode_stream<D>(e, &t, s);
-	for (uint32_t s = 0; s < o->n_streams; s++)
-		check_stream(e, s);
-	for (uint32_t s = 0; s < o->n_streams; s++)
-		put_stream(e, s);
+	launch(1, [&](uint32_t) { choose_streams<D>(e, &t); });
+	launch(o->n_streams, [&](uint32_t s) { encode_stream<D>(e, &t, s); });
+	launch(o->n_streams, [&](uint32_t s) { check_stream(e, s); });
+	launch(o->n_streams, [&](uint32_t s) { put_stream(e, s); });
 }
 
 void kvi_gpu_host_encode(const struct kvi_gpu_encode *chunks, uint32_t n,
@@ -85,7 +83,7 @@ void kvi_gpu_host_encode(const struct kvi_gpu_encode *chunks, uint32_t n,
 		const kvi_gpu_encode *e = &chunks[i];
 		if (e->job.dtype == 4)
 			encode_block<4>(e, tables);
-		answer_encoded(e, &answers[i]);
+		launch(1, [&](uint32_t) { answer_encoded(e, &answers[i]); });
 	}
 }
 

@@ -10,12 +10,32 @@ gpu_sources = gpu/device_job.h gpu/warp.h gpu/warp_device_body.h gpu/warp_host_b
 	gpu/chunk_open_body.h gpu/chunk_finish_body.h gpu/wide_copy_body.h gpu/batch_run_body.h \
 	gpu/warp_float.h gpu/warp_float_device_body.h gpu/warp_float_host_body.h \
 	gpu/exact_job.h gpu/exact_product_body.h gpu/exact_quantise_body.h \
-	gpu/exact_rows_body.h gpu/exact_attention_body.h
+	gpu/exact_rows_body.h gpu/exact_attention_body.h gpu/host_race.h
 gpu_kernels = gpu/decode_kernels.cu gpu/encode_kernels.cu gpu/exact_kernels.cu
 EXTRA_DIST += $(gpu_sources) $(gpu_kernels) gpu/README.md gpu/check_gpu.sh gpu/sass_report.py \
 	gpu/sass_code.py gpu/ptx_scan.py gpu/sass.txt m4/kv_gpu.m4 tests/gpu/chunks.sh \
-	tests/gpu/plans.sh tests/gpu/outputs.sh tests/gpu/runs.sh tests/gpu/engine.sh \
-	tests/gpu/narrow_sample.py
+	tests/gpu/plans.sh tests/gpu/outputs.sh tests/gpu/races.sh tests/gpu/runs.sh tests/gpu/engine.sh \
+	tests/gpu/narrow_sample.py tests/gpu/first_contact.sh
+# A kit for the first GPU (README.md).
+EXTRA_DIST += gpu/first_contact/first_contact.sh gpu/first_contact/make_kit.sh gpu/first_contact/peers.py \
+	gpu/first_contact/driver_bridge.c gpu/first_contact/primitives.cu gpu/first_contact/primitives_body.h
+contact_programs = gpu/first_contact/gpu_facts gpu/first_contact/gpu_speed
+EXTRA_PROGRAMS = $(contact_programs)
+CLEANFILES += $(contact_programs)
+gpu_first_contact_gpu_facts_SOURCES = gpu/first_contact/gpu_facts.c gpu/first_contact/contact.c \
+	gpu/first_contact/contact.h gpu/first_contact/primitives_host.cc gpu/first_contact/primitives.h \
+	gpu/host_fault.cc gpu/host_fault.h
+gpu_first_contact_gpu_facts_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu
+gpu_first_contact_gpu_facts_CXXFLAGS = $(KV_CXXFLAGS) $(KV_CXXWARN)
+gpu_first_contact_gpu_facts_LDADD = libkvidevice.la libkvi.la $(DL_LIBS) -lm
+gpu_first_contact_gpu_facts_LINK = $(LINK)
+gpu_first_contact_gpu_speed_SOURCES = gpu/first_contact/gpu_speed.c gpu/first_contact/contact.c \
+	gpu/first_contact/contact.h
+gpu_first_contact_gpu_speed_LDADD = libkvidevice.la libkvi.la $(DL_LIBS) -lm
+.PHONY: gpu-first-contact first-contact-programs
+first-contact-programs: kvarc $(contact_programs) tests/gpu/check_plans tests/gpu/check_outputs
+gpu-first-contact: gpu-kernels gpu/kvarc-primitives.fatbin first-contact-programs
+	srcdir=$(srcdir) CC='$(CC)' $(srcdir)/gpu/first_contact/make_kit.sh gpu/kvarc-gpu-kit
 
 if GPU_TESTS
 check_PROGRAMS += tests/gpu/check_chunks tests/gpu/check_products
@@ -27,6 +47,12 @@ driver_stand_in = tests/device/driver_stand_in.la
 check_LTLIBRARIES += $(driver_stand_in)
 check_PROGRAMS += tests/gpu/check_plans tests/gpu/check_outputs
 TESTS += tests/gpu/plans.sh tests/gpu/outputs.sh
+if GPU_RACES
+driver_races = tests/device/driver_races.la
+check_LTLIBRARIES += $(driver_races)
+check_PROGRAMS += tests/gpu/check_races tests/gpu/check_engine_races
+TESTS += tests/gpu/races.sh
+endif
 endif
 endif
 # A stand-in of NVIDIA's driver, which runs the kernels on the host.
@@ -71,6 +97,27 @@ tests_gpu_check_engine_CXXFLAGS = $(KV_CXXFLAGS) $(KV_CXXWARN)
 tests_gpu_check_engine_LDADD = libkvi.la -lm
 tests_gpu_check_engine_LINK = $(LINK)
 
+# The same with a shadow of memory (host_race.h). Compilers call gpu/host_race.c, and not the runtime
+# of the sanitizer, which is left out when programs are linked.
+races_cppflags = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu -DKVI_GPU_RACES
+races_cxxflags = $(KV_CXXFLAGS) $(KV_CXXWARN) -fsanitize=thread
+races_sources = gpu/host_race.c gpu/host_race.h
+tests_gpu_check_races_SOURCES = $(tests_gpu_check_chunks_SOURCES) $(races_sources)
+tests_gpu_check_races_CPPFLAGS = $(races_cppflags)
+tests_gpu_check_races_CXXFLAGS = $(races_cxxflags)
+tests_gpu_check_races_LDADD = $(tests_gpu_check_chunks_LDADD) $(DL_LIBS)
+tests_gpu_check_races_LINK = $(LINK)
+tests_gpu_check_engine_races_SOURCES = $(tests_gpu_check_engine_SOURCES) $(races_sources)
+tests_gpu_check_engine_races_CPPFLAGS = $(races_cppflags)
+tests_gpu_check_engine_races_CXXFLAGS = $(races_cxxflags)
+tests_gpu_check_engine_races_LDADD = $(tests_gpu_check_engine_LDADD) $(DL_LIBS)
+tests_gpu_check_engine_races_LINK = $(LINK)
+tests_device_driver_races_la_SOURCES = $(tests_device_driver_stand_in_la_SOURCES) $(races_sources)
+tests_device_driver_races_la_CPPFLAGS = $(races_cppflags)
+tests_device_driver_races_la_CXXFLAGS = $(races_cxxflags) -fvisibility=default
+tests_device_driver_races_la_LINK = $(CXXLINK) $(tests_device_driver_stand_in_la_LDFLAGS)
+tests_device_driver_races_la_LIBADD = $(DL_LIBS)
+
 # All architectures, and PTX for later ones.
 gpu_architectures = 80 86 89 90 100 120
 .PHONY: gpu-kernels check-gpu
@@ -78,15 +125,18 @@ gpu-kernels: gpu/kvarc-kernels.fatbin gpu/kvarc-encoders.fatbin gpu/kvarc-exact.
 gpu/kvarc-kernels.fatbin: gpu/decode_kernels.cu $(gpu_sources)
 gpu/kvarc-encoders.fatbin: gpu/encode_kernels.cu $(gpu_sources)
 gpu/kvarc-exact.fatbin: gpu/exact_kernels.cu $(gpu_sources)
-gpu/kvarc-kernels.fatbin gpu/kvarc-encoders.fatbin gpu/kvarc-exact.fatbin:
+gpu/kvarc-primitives.fatbin: gpu/first_contact/primitives.cu gpu/first_contact/primitives_body.h $(gpu_sources)
+gpu/kvarc-kernels.fatbin gpu/kvarc-encoders.fatbin gpu/kvarc-exact.fatbin gpu/kvarc-primitives.fatbin:
 	@test -n '$(NVCC)' || { echo 'gpu-kernels: configure found no nvcc (--with-cuda=DIR)'; exit 1; }
 	@mkdir -p gpu
 	$(AM_V_GEN)codes=; source=decode_kernels.cu; \
-	case $@ in *encoders*) source=encode_kernels.cu ;; *exact*) source=exact_kernels.cu ;; esac; \
+	case $@ in *encoders*) source=encode_kernels.cu ;; *exact*) source=exact_kernels.cu ;; \
+	*primitives*) source=first_contact/primitives.cu ;; esac; \
 	for a in $(gpu_architectures); do codes="$$codes -gencode arch=compute_$$a,code=sm_$$a"; done; \
-	$(NVCC) -std=c++17 -O3 -fmad=false -fatbin -o $@ $$codes \
+	$(NVCC) -std=c++17 -O3 -fmad=false -fatbin -o $@ -I$(top_srcdir)/gpu $$codes \
 		-gencode arch=compute_80,code=compute_80 $(top_srcdir)/gpu/$$source
-CLEANFILES += gpu/kvarc-kernels.fatbin gpu/kvarc-encoders.fatbin gpu/kvarc-exact.fatbin
+CLEANFILES += gpu/kvarc-kernels.fatbin gpu/kvarc-encoders.fatbin gpu/kvarc-exact.fatbin \
+	gpu/kvarc-primitives.fatbin gpu/kvarc-gpu-kit.tar.xz
 # Where libkvarc-device looks for them; only where they were made.
 install-exec-local:
 	for f in gpu/kvarc-kernels.fatbin gpu/kvarc-encoders.fatbin gpu/kvarc-exact.fatbin; do \

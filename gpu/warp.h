@@ -27,8 +27,8 @@
  *   block_memory()                         what the warps of a block share
  *   each_warp(f)                           a phase: f(w) of each of the 8 warps of a block
  *   st_element, st_group                   elements of each lane to addresses of 64 bits
- *   take_lock(s, first, n)                 one of n locks, taken by a warp; st_one(s, i, 0) gives
- *                                          it back, behind block_fence()
+ *   take_lock(s, first, n) give_lock(s, i) one of n locks, by a warp; who takes it sees what the
+ *                                          block that gave it wrote before its last barrier
  *   part<T>(s, first, n)                   n elements of T in a span of words, from one on
  */
 #ifndef KVI_GPU_WARP_H

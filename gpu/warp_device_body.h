@@ -365,11 +365,6 @@ template <typename F> WARP_FN void each_warp(F f)
 	f(threadIdx.x / 32);
 	__syncthreads();
 }
-/* Orders memory among blocks that hand a lock on. */
-WARP_FN void block_fence(void)
-{
-	__threadfence();
-}
 WARP_FN uint32_t take_lock(span<uint32_t> s, uint32_t first, uint32_t n)
 {
 	uint32_t i = first % n;
@@ -377,8 +372,16 @@ WARP_FN uint32_t take_lock(span<uint32_t> s, uint32_t first, uint32_t n)
 		while (atomicCAS(s.p + i, 0, 1))
 			i = i + 1 < n ? i + 1 : 0;
 	i = __shfl_sync(~0u, i, 0);
-	block_fence();
+	__threadfence();
 	return i;
+}
+/* One lane gives it: a slower one could give it again when another block has it. */
+WARP_FN void give_lock(span<uint32_t> s, uint32_t i)
+{
+	__threadfence();
+	__syncwarp();
+	if (!(threadIdx.x & 31))
+		atomicExch(s.p + i, 0);
 }
 /* Orders memory within the warp: lanes read behind it what others wrote before it. */
 WARP_FN void warp_barrier(void)

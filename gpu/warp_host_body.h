@@ -6,8 +6,10 @@
 #include <string.h>
 
 #include "host_fault.h"
+#include "host_race.h"
 
-#define WARP_OP static inline __attribute__((always_inline))
+#define WARP_METHOD __attribute__((always_inline))
+#define WARP_OP static inline WARP_METHOD
 #define WARP_FN static inline
 #define WARP_CALL static
 #define UNROLL
@@ -18,7 +20,7 @@ typedef uint32_t u32v __attribute__((vector_size(128)));
 typedef uint64_t u64v __attribute__((vector_size(256)));
 typedef int32_t boolv __attribute__((vector_size(128)));
 
-#define EACH_LANE for (int l = 0; l < 32; l++)
+#define EACH_LANE for (int l = 0; race_lane(l) < 32; l++)
 
 template <typename T> struct span {
 	T *p;
@@ -292,20 +294,27 @@ struct host_range {
 	size_t n;
 };
 static host_range written[2];
-WARP_OP void never_written(const void *p)
-{
-	for (const host_range &r : written)
-		if (__builtin_expect((uint64_t)(uintptr_t)p - r.address < r.n, 0))
-			kvi_gpu_host_fault("constant load", (uint64_t)(uintptr_t)p, 1, r.n);
-}
+struct constant_load {
+	WARP_METHOD constant_load(const void *p)
+	{
+		for (const host_range &r : written)
+			if (__builtin_expect((uint64_t)(uintptr_t)p - r.address < r.n, 0))
+				kvi_gpu_host_fault("constant load", (uint64_t)(uintptr_t)p, 1, r.n);
+		race_constant(true);
+	}
+	WARP_METHOD ~constant_load()
+	{
+		race_constant(false);
+	}
+};
 template <typename T> WARP_OP u32v ldg(span<T> s, u32v i)
 {
-	never_written(s.p);
+	const constant_load constant(s.p);
 	return ld(s, i);
 }
 template <typename T> WARP_OP u32v ldg_if(span<T> s, u32v i, boolv ok)
 {
-	never_written(s.p);
+	const constant_load constant(s.p);
 	return ld_if(s, i, ok);
 }
 WARP_OP u32v ld_byte_at(span<const uint32_t> s, u32v at)
@@ -329,7 +338,7 @@ template <typename T> WARP_OP span<T> part(span<uint32_t> s, uint32_t first, uin
 template <typename T> WARP_OP uint32_t ldg_one(span<T> s, uint32_t i)
 {
 	bounds(i, s.n);
-	never_written(s.p);
+	const constant_load constant(s.p);
 	return (uint32_t)s.p[i];
 }
 struct quads {
@@ -358,7 +367,7 @@ WARP_OP quads ld_quads(span<const uint32_t> s, u32v i)
 }
 WARP_OP quads ldg_quads_if(span<const uint32_t> s, u32v i, boolv ok)
 {
-	never_written(s.p);
+	const constant_load constant(s.p);
 	return ld_quads_if(s, i, ok);
 }
 WARP_OP void st_quads_if(span<uint32_t> s, u32v i, quads q, boolv ok)
@@ -476,6 +485,7 @@ template <typename T> WARP_OP void st_one(span<T> s, uint32_t i, uint64_t v)
 }
 WARP_OP void warp_barrier(void)
 {
+	race_warp_barrier();
 }
 static span<uint32_t> shared_by_block; /* the memory of the block in hand */
 WARP_OP span<uint32_t> block_memory(void)
@@ -484,19 +494,44 @@ WARP_OP span<uint32_t> block_memory(void)
 }
 template <typename F> WARP_OP void each_warp(F f)
 {
-	for (uint32_t w = 0; w < 8; w++)
+	for (uint32_t w = 0; w < RACE_ALL_WARPS; w++) {
+		race_warp(w);
 		f(w);
+	}
+	race_block_barrier();
 }
-WARP_OP void block_fence(void)
+/* A launch of n warps that share no block, one after the other; own: memory of the one in hand. */
+template <typename F> WARP_FN void launch_warps(uint32_t n, span<uint32_t> own, F f)
 {
+	race_launch(__builtin_frame_address(0));
+	for (uint32_t i = 0; i < n; i++) {
+		race_block(i, own.p, 4 * own.n);
+		race_warp(0);
+		f(i);
+	}
+	race_ended();
+}
+/* Takes a lock or releases it; they are taken in turn. */
+WARP_OP void set_lock(span<uint32_t> s, uint32_t i, uint32_t taken)
+{
+	bounds(i, s.n);
+	(void)race_lane(RACE_NO_LANE);
+	if (s.p[i] == taken)
+		kvi_gpu_host_fault("lock", i, s.p[i], s.n);
+	s.p[i] = taken;
+	(void)race_lane(RACE_ALL_LANES);
 }
 WARP_OP uint32_t take_lock(span<uint32_t> s, uint32_t first, uint32_t n)
 {
-	bounds(first % n, s.n);
-	if (s.p[first % n])
-		kvi_gpu_host_fault("lock", first % n, s.p[first % n], n);
-	s.p[first % n] = 1;
-	return first % n;
+	const uint32_t i = first % n;
+	set_lock(s, i, 1);
+	race_take(s.p + i);
+	return i;
+}
+WARP_OP void give_lock(span<uint32_t> s, uint32_t i)
+{
+	race_give(s.p + i);
+	set_lock(s, i, 0);
 }
 
 #endif

@@ -11,6 +11,7 @@ AC_DEFUN([KV_GPU_TESTS], [
   KV_CXXWARN="-Wall -Wextra -Wshadow -Wno-psabi -Wno-unused-function"
   AS_VAR_IF([enable_werror], [yes], [KV_CXXWARN="$KV_CXXWARN -Werror"])
   kv_gpu_tests=no
+  kv_gpu_races=no
   AS_VAR_IF([with_gpu_tests], [no], [], [
     AC_LANG_PUSH([C++])
     kv_save_CXXFLAGS=$CXXFLAGS
@@ -24,6 +25,11 @@ AC_DEFUN([KV_GPU_TESTS], [
           boolv b = (boolv)(v < 5u);
           return b[thing<2>::n] + 1;]])],
         [kv_cv_cxx_vectors=yes], [kv_cv_cxx_vectors=no])])
+    CXXFLAGS="$CXXFLAGS -fsanitize=thread"
+    AC_CACHE_CHECK([whether $CXX takes -fsanitize=thread], [kv_cv_cxx_races],
+      [AC_COMPILE_IFELSE([AC_LANG_PROGRAM([], [])], [kv_cv_cxx_races=yes], [kv_cv_cxx_races=no])])
+    # the runtime of a sanitizer would meet that of tests/gpu/races.sh
+    AS_CASE(["$CFLAGS $kv_save_CXXFLAGS"], [*-fsanitize=*], [], [kv_gpu_races=$kv_cv_cxx_races])
     CXXFLAGS=$kv_save_CXXFLAGS
     AC_LANG_POP([C++])
     kv_gpu_tests=$kv_cv_cxx_vectors
@@ -32,6 +38,7 @@ AC_DEFUN([KV_GPU_TESTS], [
   AC_SUBST([KV_CXXFLAGS])
   AC_SUBST([KV_CXXWARN])
   AM_CONDITIONAL([GPU_TESTS], [test "x$kv_gpu_tests" = xyes])
+  AM_CONDITIONAL([GPU_RACES], [test "x$kv_gpu_tests$kv_gpu_races" = xyesyes])
 ])
 
 # KV_CUDA: where nvcc and cuobjdump are.

@@ -61,6 +61,6 @@ check-install: all
 .PHONY: check-python wheel check-wheel check-install
 
 # The C side of python/bench/overhead.py.
-EXTRA_PROGRAMS = python/bench/one_cache
+EXTRA_PROGRAMS += python/bench/one_cache
 python_bench_one_cache_SOURCES = python/bench/one_cache.c
 python_bench_one_cache_LDADD = libkvarc.la

@@ -62,16 +62,23 @@ static void open_profile(const char *name)
 	kvarc_source_close(&source);
 }
 
+/* A file that the environment names, or another one. */
+static const char *given(const char *name, const char *other)
+{
+	const char *file = getenv(name);
+	return file ? file : other;
+}
+
 void trial_open(const char *profile, int encodes)
 {
 	kvarc_device_options o = KVARC_DEVICE_OPTIONS_INIT;
 	if (profile)
 		open_profile(profile);
 	o.common.error = &trial.error;
-	o.driver = DRIVER;
-	o.kernels = KERNELS;
-	o.encoders = encodes ? KERNELS : NULL;
-	o.exact = KERNELS;
+	o.driver = given("DRIVER", DRIVER);
+	o.kernels = given("KVARC_KERNELS", KERNELS);
+	o.encoders = encodes ? given("KVARC_ENCODERS", KERNELS) : NULL;
+	o.exact = given("KVARC_EXACT", KERNELS);
 	require(kvarc_device_open(&trial.d, &o), "the device");
 }
 

@@ -3,7 +3,8 @@
  * device_trial.h - what programs share that run archives through libkvarc-device and the kernels
  * of gpu/ on the host, behind the stand-in of the driver: the device, files, and what was wrong
  *
- * They run in the build folder, with one thread.
+ * They run in the build folder, with one thread. Environment variables may name other files:
+ * DRIVER, KVARC_KERNELS, KVARC_ENCODERS, KVARC_EXACT.
  */
 #ifndef KVI_TEST_DEVICE_TRIAL_H
 #define KVI_TEST_DEVICE_TRIAL_H
