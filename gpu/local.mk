@@ -115,7 +115,8 @@ tests_gpu_check_engine_races_LINK = $(LINK)
 tests_device_driver_races_la_SOURCES = $(tests_device_driver_stand_in_la_SOURCES) $(races_sources)
 tests_device_driver_races_la_CPPFLAGS = $(races_cppflags)
 tests_device_driver_races_la_CXXFLAGS = $(races_cxxflags) -fvisibility=default
-tests_device_driver_races_la_LINK = $(CXXLINK) $(tests_device_driver_stand_in_la_LDFLAGS)
+tests_device_driver_races_la_LDFLAGS = $(tests_device_driver_stand_in_la_LDFLAGS)
+tests_device_driver_races_la_LINK = $(CXXLINK) $(tests_device_driver_races_la_LDFLAGS)
 tests_device_driver_races_la_LIBADD = $(DL_LIBS)
 
 # All architectures, and PTX for later ones.
