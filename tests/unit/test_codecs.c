@@ -269,8 +269,10 @@ static void test_rotation_pays(void **state)
 			float c = (float)kvi_cos4096[a] / 16384;
 			float s = (float)kvi_cos4096[(a + 3072) & 4095] / 16384;
 			float x = 6 + normal(), y = normal() * 0.3f;
-			raw[t * D + i] = (uint16_t)from_float(KVARC_BF16, x * c - y * s);
-			raw[t * D + i + D / 2] = (uint16_t)from_float(KVARC_BF16, y * c + x * s);
+			kvi_store16(&raw[t * D + i],
+			            (uint16_t)from_float(KVARC_BF16, x * c - y * s));
+			kvi_store16(&raw[t * D + i + D / 2],
+			            (uint16_t)from_float(KVARC_BF16, y * c + x * s));
 		}
 	}
 	struct kvi_chunk chunk = { .dtype = KVARC_BF16,
