@@ -344,6 +344,21 @@ template <int SIZE> WARP_FN void st_group(span<uint8_t>, u64v at, u64v v, boolv 
 		             "r"((uint32_t)ok)
 		             : "memory");
 }
+/* Elements of each lane, as above. */
+template <int SIZE> WARP_FN u32v ld_element(span<uint8_t>, u64v at, boolv ok)
+{
+	if (SIZE == 4)
+		return ok ? *(const uint32_t *)at : 0;
+	if (SIZE == 2)
+		return ok ? *(const uint16_t *)at : 0;
+	return ok ? *(const uint8_t *)at : 0;
+}
+template <int SIZE> WARP_FN u64v ld_group(span<uint8_t>, u64v at, boolv ok)
+{
+	if (SIZE == 2)
+		return ok ? *(const uint64_t *)at : 0;
+	return ok ? *(const uint32_t *)at : 0;
+}
 WARP_FN void st64_if(span<uint64_t> s, u32v i, u64v v, boolv ok)
 {
 	if (ok)
@@ -379,6 +394,24 @@ WARP_FN uint32_t take_lock(span<uint32_t> s, uint32_t first, uint32_t n)
 	i = __shfl_sync(~0u, i, 0);
 	block_fence();
 	return i;
+}
+/* Adds to numbers that several lanes and warps of a block may add to at once. */
+WARP_FN void add_if(span<uint32_t> s, u32v i, u32v v, boolv ok)
+{
+	if (ok)
+		atomicAdd(s.p + i, v);
+}
+/* Adds to a number that blocks share; what it was before. */
+WARP_FN uint64_t add_shared(span<uint64_t> s, uint64_t v)
+{
+	unsigned long long was = 0;
+	if (!(threadIdx.x & 31))
+		was = atomicAdd((unsigned long long *)s.p, (unsigned long long)v);
+	return __shfl_sync(~0u, was, 0);
+}
+WARP_FN uint32_t least_of(u32v v)
+{
+	return __reduce_min_sync(~0u, v);
 }
 /* Orders memory within the warp: lanes read behind it what others wrote before it. */
 WARP_FN void warp_barrier(void)
