@@ -41,38 +41,61 @@ WARP_FN span<uint64_t> view_tokens_of(void)
 	return span_at<uint64_t>((uint64_t)(uintptr_t)block_of()->token, KVI_GPU_TOKENS);
 }
 
-/* Takes chunk i in hand, opens it, and takes a slot where it needs one; one warp. */
-WARP_CALL void begin_chunk(const kvi_gpu_batch *batch, uint32_t block, uint32_t i)
+/* Takes chunk i in hand, whose answer has some bytes; one warp. */
+WARP_FN void take_chunk(const kvi_gpu_batch *batch, uint32_t i, uint32_t answer_bytes)
 {
 	constexpr uint32_t n = sizeof(kvi_gpu_chunk) / 4;
 	kvi_gpu_block *b = block_of();
-	kvi_gpu_chunk *c = &b->job;
 	const kvi_gpu_part *part = batch->part;
 	for (; i >= part->n; part++)
 		i -= (uint32_t)part->n;
 	span<const uint32_t> from = span_at<const uint32_t>(part->chunks + (uint64_t)i * 4 * n, n);
-	span<uint32_t> to = span_at<uint32_t>((uint64_t)(uintptr_t)c, n);
+	span<uint32_t> to = span_at<uint32_t>((uint64_t)(uintptr_t)&b->job, n);
 	for (uint32_t k = 0; k < n; k += 32)
 		st_if(to, lanes() + k, ldg_if(from, lanes() + k, lanes() + k < n), lanes() + k < n);
 	warp_barrier();
-	const bool direct = goes_direct(c), needs = !direct && c->codec != CODEC_RAW;
+	b->answer = part->status + (uint64_t)i * answer_bytes;
+	b->job.opened = (uint64_t)(uintptr_t)&b->opened;
+	if (b->job.codec == CODEC_LAYERS || b->job.codec == CODEC_CELLS)
+		b->tables = 0;
+}
+
+/* Takes a slot of work memory for the chunk, if it needs one; one warp. */
+WARP_FN void take_slot(const kvi_gpu_batch *batch, uint32_t block, bool needs)
+{
+	kvi_gpu_chunk *c = &block_of()->job;
 	const uint32_t slot = needs ? take_lock(span_at<uint32_t>(batch->locks, batch->slots),
 	                                        block, batch->slots)
 	                            : (uint32_t)KVI_GPU_NO_SLOT;
 	const uint64_t work = batch->work + slot * batch->slot_bytes;
 	const uint64_t packed = c->packed, decoded = c->decoded, contexts = c->contexts,
-		       columns = c->columns;
+		       columns = c->columns, words = c->words;
 	warp_barrier();
-	b->answer = part->status + 4 * (uint64_t)i;
-	b->slot = slot;
-	b->direct = direct;
-	c->opened = (uint64_t)(uintptr_t)&b->opened;
+	block_of()->slot = slot;
 	c->packed = needs ? work + packed : 0;
 	c->decoded = needs ? work + decoded : 0;
 	c->contexts = needs ? work + contexts : 0;
 	c->columns = needs ? work + columns : 0;
-	if (c->codec == CODEC_LAYERS || c->codec == CODEC_CELLS)
-		b->tables = 0;
+	c->words = needs ? work + words : 0;
+	warp_barrier();
+}
+
+/* Gives it back. */
+WARP_FN void give_slot(const kvi_gpu_batch *batch)
+{
+	if (block_of()->slot != KVI_GPU_NO_SLOT)
+		give_lock(span_at<uint32_t>(batch->locks, batch->slots), block_of()->slot);
+}
+
+/* Takes chunk i in hand, opens it, and takes a slot where it needs one; one warp. */
+WARP_CALL void begin_chunk(const kvi_gpu_batch *batch, uint32_t block, uint32_t i)
+{
+	kvi_gpu_block *b = block_of();
+	const kvi_gpu_chunk *c = &b->job;
+	take_chunk(batch, i, sizeof(uint32_t));
+	const bool direct = goes_direct(c);
+	take_slot(batch, block, !direct && c->codec != CODEC_RAW);
+	b->direct = direct;
 	warp_barrier();
 	const uint32_t status = open_chunk();
 	b->opened.status = status == KVI_GPU_OPEN ? view_tokens(c, view_tokens_of()) : status;
@@ -81,10 +104,8 @@ WARP_CALL void begin_chunk(const kvi_gpu_batch *batch, uint32_t block, uint32_t 
 /* Writes the answer for the chunk, and gives its slot back; one warp. */
 WARP_FN void end_chunk(const kvi_gpu_batch *batch)
 {
-	const kvi_gpu_block *b = block_of();
-	if (b->slot != KVI_GPU_NO_SLOT)
-		give_lock(span_at<uint32_t>(batch->locks, batch->slots), b->slot);
-	st_one(span_at<uint32_t>(b->answer, 1), 0, b->opened.status);
+	give_slot(batch);
+	st_one(span_at<uint32_t>(block_of()->answer, 1), 0, block_of()->opened.status);
 }
 
 /* ----- streams ------------------------------------------------ */
@@ -251,7 +272,9 @@ WARP_FN void decode_block(const kvi_gpu_batch *batch, uint32_t block, uint32_t b
 
 #if !defined(__CUDACC__)
 /* All blocks of a launch, one after the other; what they write, they do not load as constant. */
-static inline void host_decode(const kvi_gpu_batch *batch, uint32_t blocks, span<uint32_t> shared)
+template <typename F>
+static inline void host_blocks(const kvi_gpu_batch *batch, uint32_t blocks, span<uint32_t> shared,
+                               F block)
 {
 	written[0] = host_range{ batch->work, batch->slots * batch->slot_bytes };
 	written[1] = host_range{ (uint64_t)(uintptr_t)shared.p, 4 * shared.n };
@@ -261,10 +284,14 @@ static inline void host_decode(const kvi_gpu_batch *batch, uint32_t blocks, span
 		/* nobody knows what a device has there */
 		memset(shared.p, 0xff, 4 * shared.n);
 		race_block(i, shared.p, 4 * shared.n);
-		decode_block(batch, i, blocks);
+		block(i);
 	}
 	race_ended();
 	written[0] = written[1] = host_range{ 0, 0 };
+}
+static inline void host_decode(const kvi_gpu_batch *batch, uint32_t blocks, span<uint32_t> shared)
+{
+	host_blocks(batch, blocks, shared, [&](uint32_t i) { decode_block(batch, i, blocks); });
 }
 #endif
 

@@ -346,25 +346,25 @@ WARP_FN cells_in cells_open(uint32_t number, uint32_t n)
 }
 
 /* Gives a row of elements, which lanes have put into shared memory, to the view. */
-WARP_FN void cells_row(stream_out<2> *out, uint32_t number)
+WARP_FN void cells_row(stream_rows<2> *out, uint32_t number)
 {
 	span<const uint64_t> from = part<const uint64_t>(
 		block_part<uint32_t>(cells_memory(number), CELL_WARP), 0, ROW / 4);
 	warp_barrier();
-	if (out_usual(out)) {
+	if (rows_usual(out)) {
 		UNROLL
 		for (uint32_t k = 0; k < 4; k++) {
 			const lane_place place = row_lane<true>(&out->row, k);
-			out_put<true>(out, k, &place, ld64(from, row_place(k) >> 2));
+			rows_put<true>(out, k, &place, ld64(from, row_place(k) >> 2));
 		}
 	} else {
 		ROLLED
 		for (uint32_t k = 0; k < 4; k++) {
 			const lane_place place = row_lane<false>(&out->row, k);
-			out_put<false>(out, k, &place, ld64(from, row_place(k) >> 2));
+			rows_put<false>(out, k, &place, ld64(from, row_place(k) >> 2));
 		}
 	}
-	out_row(out);
+	rows_next(out);
 	warp_barrier();
 }
 
@@ -378,7 +378,7 @@ template <int D, bool ROTATES> WARP_FN bool cells_decode(uint32_t number)
 	const uint32_t n = uniform(stream_elements(o, number)), last = (n - 1) / 32 * 32;
 	span<uint16_t> row = part<uint16_t>(block_part<uint32_t>(cells_memory(number), CELL_WARP),
 	                                    0, ROW);
-	stream_out<2> out = out_open<2>(number, n);
+	stream_rows<2> out = rows_open<2>(number, n);
 	cells_in in = cells_open(number, n);
 	words_in w;
 	words_open(&w, payload + stream->words, uniform(stream->n_words));
@@ -403,7 +403,7 @@ template <int D, bool ROTATES> WARP_FN bool cells_decode(uint32_t number)
 	const code_plane second = second_plane(number);
 	return stream_ended(&w, s) && !any_of(used & 0x70) && in.taken == in.n_second &&
 	       in.escaped == in.n_escapes && plane_ends(&in.codes) && plane_ends(&second) &&
-	       out_good(&out, number);
+	       rows_good(&out, number);
 }
 
 #endif

@@ -138,22 +138,24 @@ void kvi_gpu_tables_fill(struct kvi_gpu_tables *out, uint8_t *memory, uint64_t a
 	put_fixed(out, (struct param_arrays){ memory, address, 0 });
 }
 
-struct kvi_gpu_work kvi_gpu_work_of(const struct kvi_chunk *shape, unsigned codec)
+size_t kvi_gpu_chunk_place(struct kvi_gpu_chunk *chunk, bool encoded)
 {
-	const size_t C = kvi_chunk_channels(shape), n = C * shape->n_tokens;
-	const size_t elements = aligned(kvi_chunk_bytes(shape) + SPARE);
+	const size_t C = (size_t)chunk->heads * chunk->head_channels, n = C * chunk->tokens;
+	const size_t elements = aligned(n * kvarc_dtype_bytes(chunk->dtype) + SPARE);
 	const size_t ring = 2 * C + RING_MORE;
-	struct kvi_gpu_work w = { 0 };
-	w.packed = aligned(sizeof(struct kvi_gpu_encoding)); /* the larger one */
-	w.decoded = w.packed + elements;
-	w.contexts = w.decoded + elements;
-	w.columns = w.contexts;
-	if (codec == KVI_CODEC_GRID)
-		w.columns += aligned((n > ring ? n : ring) * sizeof(uint32_t) + SPARE);
-	else if (codec == KVI_CODEC_CELLS)
-		w.columns += C * CELL_CHANNEL;
-	w.bytes = w.columns + aligned(C * sizeof(uint32_t) + SPARE);
-	return w;
+	const bool grid = chunk->codec == KVI_CODEC_GRID;
+	chunk->packed = 0;
+	chunk->decoded = elements;
+	chunk->contexts = chunk->columns = 2 * elements;
+	if (grid)
+		chunk->columns += aligned((n > ring ? n : ring) * sizeof(uint32_t) + SPARE);
+	else if (chunk->codec == KVI_CODEC_CELLS)
+		chunk->columns += C * CELL_CHANNEL;
+	chunk->words = chunk->columns + aligned(C * sizeof(uint32_t) + SPARE);
+	if (!encoded || !grid)
+		return chunk->words;
+	return chunk->words + aligned(sizeof(uint16_t) * (KVI_GPU_WORDS_EACH * n +
+	                                                  KVI_GPU_STREAMS * KVI_GPU_SPARE_WORDS));
 }
 
 /* Rows that are not made of such parts have no check in registers (view_rows_body.h). */
@@ -176,18 +178,28 @@ enum kvi_gpu_need kvi_gpu_work_need(const struct kvi_gpu_chunk *chunk)
 	}
 }
 
-uint32_t kvi_gpu_shared_bytes(const struct kvi_gpu_chunk *chunk)
+/* Words behind struct kvi_gpu_block. */
+static size_t shared_words(const struct kvi_gpu_chunk *chunk, bool encoded)
 {
 	const uint32_t channels = chunk->heads * chunk->head_channels;
-	size_t words = 0;
-	if (chunk->codec == KVI_CODEC_LAYERS)
-		words = KVI_GPU_RING_WORDS + channels / 4 + 2;
-	else if (chunk->codec == KVI_CODEC_GRID)
-		words = KVI_GPU_GRID_WORDS;
-	else if (chunk->codec == KVI_CODEC_CELLS)
-		words = KVI_GPU_CELL_SHARED + KVI_GPU_CELL_ROWS +
-		        (channels > KVI_GPU_CELL_CHANNELS ? 0 : 4 * channels);
-	return (uint32_t)(aligned(sizeof(struct kvi_gpu_block)) + 4 * words);
+	switch (chunk->codec) {
+	case KVI_CODEC_LAYERS:
+		return (encoded ? KVI_GPU_OUT_WORDS : KVI_GPU_RING_WORDS) + channels / 4 + 2;
+	case KVI_CODEC_GRID:
+		return encoded ? KVI_GPU_GRID_OUT_WORDS : KVI_GPU_GRID_WORDS;
+	case KVI_CODEC_CELLS:
+		return KVI_GPU_CELL_SHARED + KVI_GPU_CELL_ROWS +
+		       (channels > KVI_GPU_CELL_CHANNELS ? 0 : 4 * channels);
+	default:
+		return 0;
+	}
+}
+
+uint32_t kvi_gpu_shared_bytes(const struct kvi_gpu_chunk *chunk, bool encoded)
+{
+	return (uint32_t)(aligned(sizeof(struct kvi_gpu_block)) +
+	                  (encoded ? aligned(sizeof(struct kvi_gpu_encoding)) : 0) +
+	                  4 * shared_words(chunk, encoded));
 }
 
 void kvi_gpu_chunk_fill(struct kvi_gpu_chunk *out, const struct kvi_chunk *shape,
@@ -207,42 +219,8 @@ void kvi_gpu_chunk_fill(struct kvi_gpu_chunk *out, const struct kvi_chunk *shape
 		out->head[i] = kvi_load32(head + 4 * i);
 }
 
-void kvi_gpu_chunk_place(struct kvi_gpu_chunk *out, const struct kvi_gpu_work *work,
-                         uint64_t address)
-{
-	out->opened = address + work->opened;
-	out->packed = address + work->packed;
-	out->decoded = address + work->decoded;
-	out->contexts = address + work->contexts;
-	out->columns = address + work->columns;
-}
-
-/* Most words of an element, as kernels reserve them. */
-enum { MOST_WORDS = 3 };
-
 size_t kvi_gpu_encode_bound(const struct kvi_chunk *shape)
 {
-	const size_t C = kvi_chunk_channels(shape), T = shape->n_tokens, n = C * T;
-	const size_t elem = kvarc_dtype_bytes(shape->dtype);
-	const size_t section = 8 + 1 + (C + 7) / 8 + (T + 7) / 8 + (C + T) * elem;
-	return KVI_CHUNK_HEADER_BYTES + aligned(section > n * elem ? section : n * elem);
-}
-
-struct kvi_gpu_encode_work kvi_gpu_encode_work_of(const struct kvi_chunk *shape, unsigned codec)
-{
-	const size_t C = kvi_chunk_channels(shape), n = C * shape->n_tokens;
-	struct kvi_gpu_encode_work w = { .job = kvi_gpu_work_of(shape, codec) };
-	w.words = w.job.bytes;
-	w.channel_bits = w.words + aligned(2 * (MOST_WORDS * n +
-	                                        (KVI_GPU_STREAMS + 1) * KVI_GPU_SPARE_WORDS));
-	w.job.bytes = w.channel_bits + aligned((C + 31) / 32 * sizeof(uint32_t));
-	return w;
-}
-
-void kvi_gpu_encode_place(struct kvi_gpu_encode *out, const struct kvi_gpu_encode_work *work,
-                          uint64_t address)
-{
-	kvi_gpu_chunk_place(&out->job, &work->job, address);
-	out->words = address + work->words;
-	out->channel_bits = address + work->channel_bits;
+	const size_t n = kvi_chunk_bytes(shape);
+	return aligned(KVI_CHUNK_HEADER_BYTES + n - n / 16);
 }

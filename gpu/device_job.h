@@ -70,7 +70,8 @@ struct kvi_gpu_view {
 	uint32_t first_token;
 };
 
-/* A chunk to be decoded. */
+/* A chunk to be decoded, or encoded (encode_job.h): then the view is where its elements come from,
+ * and payload is not used. */
 struct kvi_gpu_chunk {
 	uint64_t payload; /* of the CHUNK frame, aligned, at its end, too: header, codec payload */
 	uint32_t payload_bytes;
@@ -79,15 +80,20 @@ struct kvi_gpu_chunk {
 	uint32_t head[8];   /* bytes 0 to 31 of the header that the index promises; byte 25 is 0 */
 	uint64_t params;    /* kvi_gpu_params; 0: the codec has none */
 	uint64_t positions; /* i32[tokens]; 0: nothing rotates */
-	uint64_t opened;    /* kvi_gpu_opened */
-	/* Work memory, aligned, each 16 bytes more than: elements in coding order; decoded
-	 * elements; u32[elements or 2 * channels + 256] for contexts of codec 5, or
-	 * u32[4 * channels] for what those of codec 16 are made of; u32[channels] for those that
-	 * remain, or their tops of codec 4. Of a chunk to be decoded these are offsets in a slot
-	 * of its batch, and kvi_gpu_opened is in shared memory. */
-	uint64_t packed, decoded, contexts, columns;
+	uint64_t opened;    /* kvi_gpu_opened, in shared memory */
+	/* Work memory, offsets in a slot of the batch, aligned, each 16 bytes more than: elements
+	 * in coding order; elements of all tokens; u32[elements or 2 * channels + 256] for contexts
+	 * of codec 5, or u32[4 * channels] for what those of codec 16 are made of; u32[channels]
+	 * for those that remain. Of a chunk to be encoded by codec 5, then u16[KVI_GPU_WORDS_EACH *
+	 * elements + KVI_GPU_STREAMS * KVI_GPU_SPARE_WORDS] for words. */
+	uint64_t packed, decoded, contexts, columns, words;
 	struct kvi_gpu_view view;
 	uint32_t from, to; /* the tokens of the chunk that go there: from .. to - 1 */
+	/* of a chunk to be encoded */
+	uint64_t output; /* kvi_gpu_output */
+	uint64_t sums;   /* u64[8] for each 1024 bytes of elements, if hashed */
+	uint32_t hashed; /* whether the answer has the hash; 240 bytes are too few */
+	uint32_t unused;
 };
 
 /* A stream as kernels know it: offsets in the payload. */
@@ -116,13 +122,13 @@ struct kvi_gpu_opened {
 /* Chunks of one plan in a batch. */
 struct kvi_gpu_part {
 	uint64_t chunks; /* kvi_gpu_chunk[n] */
-	uint64_t status; /* u32[n]: answers */
+	uint64_t status; /* answers: u32[n], or kvi_gpu_encoded[n] */
 	uint64_t n;
 };
 /* Parts of a batch at most: arguments of a kernel have 4096 bytes. */
 enum { KVI_GPU_PARTS = 128 };
-/* Chunks to be decoded by one launch, whose blocks take them in turn. A block whose chunk needs
- * work memory takes a free slot of it for that time. */
+/* Chunks to be decoded, or encoded, by one launch, whose blocks take them in turn. A block whose
+ * chunk needs work memory takes a free slot of it for that time. */
 struct kvi_gpu_batch {
 	uint64_t tables; /* kvi_gpu_tables */
 	uint64_t work;   /* aligned: slots of slot_bytes, which is a multiple of 16 */
@@ -139,13 +145,13 @@ struct kvi_gpu_block {
 	uint64_t token[KVI_GPU_TOKENS]; /* address of each token in the view; 0: not written */
 	uint64_t answer;                /* address of the answer for the chunk */
 	uint32_t slot;                  /* that the block has; KVI_GPU_NO_SLOT: none */
-	uint32_t direct;                /* elements go from registers to the view */
+	uint32_t direct;                /* elements go from registers to the view, or back */
 	uint32_t tables;                /* codec whose tables are in shared memory; 0: none */
 };
 /* Number of a slot: the block has none. */
 enum { KVI_GPU_NO_SLOT = 0xffff };
-/* Words of shared memory behind it. Codec 4: the rings of layers, then a byte a channel; codec 5:
- * tables; codec 16: tables, memory of warps, then 4 words a channel. */
+/* Words of shared memory behind it, for decoders. Codec 4: the rings of layers, then a byte a
+ * channel; codec 5: tables; codec 16: tables, memory of warps, then 4 words a channel. */
 enum {
 	KVI_GPU_RING_WORDS = KVI_GPU_STREAMS * (4 * 258 + 24),
 	KVI_GPU_GRID_CODES = 192 * 41,

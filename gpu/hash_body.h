@@ -222,12 +222,24 @@ WARP_CALL uint64_t hash_bytes(uint64_t address, uint32_t n)
 			n);
 }
 
-/* H128 of more than 240 bytes, at a multiple of 8; returns its low half. */
-WARP_FN uint64_t hash_both(uint64_t address, uint32_t n, uint64_t *high)
+WARP_FN uint64_t hash_high(u64v acc, uint32_t n)
 {
-	const u64v acc = hash_accumulate<true>(span_at<const uint8_t>(address, n), n);
-	*high = hash_merge(acc, 117, ~(n * PRIME64_2));
-	return hash_low(acc, n);
+	return hash_merge(acc, 117, ~(n * PRIME64_2));
+}
+
+/* The accumulators of n bytes, more than 240, of what each of their blocks adds to them. */
+WARP_FN u64v hash_blocks(uint64_t sums, uint32_t n)
+{
+	const u32v number = lanes() & 7;
+	const uint32_t blocks = (n + HASH_BLOCK - 1) / HASH_BLOCK;
+	span<const uint64_t> from = span_at<const uint64_t>(sums, 8 * blocks);
+	const u64v scramble = ld64(span_at<const uint64_t>((uint64_t)(uintptr_t)hash_secret, 24),
+	                           number + 16);
+	u64v acc = hash_start() + ld64(from, number);
+	for (uint32_t i = 1; i < blocks; i++)
+		acc = (acc ^ acc >> (uint64_t)47 ^ scramble) * PRIME32_1 +
+		      ld64(from, number + 8 * i);
+	return acc;
 }
 
 #endif

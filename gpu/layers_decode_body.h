@@ -178,30 +178,52 @@ template <bool FIRST> WARP_FN u32v code_values(u32v codes, uint32_t values)
 	return bytes_of(splat(values), splat(0), selector);
 }
 
+/* The codes 3 of a row, in the order of its values: those of quarters in each half. */
+struct row_ranks {
+	u32v next;         /* in the lower bit of each code: it is 3 */
+	u32v before, from; /* of each quarter, in bytes: numbers of a lane's first; plus `from` */
+	uint32_t n;
+};
+
+WARP_FN row_ranks ranks_of(u32v word, uint32_t first)
+{
+	row_ranks r;
+	r.next = word & (word >> 1) & 0x55555555;
+	/* how many of a lane's codes are 3 in each quarter, in bytes, and in the lanes up to it */
+	const u32v even = (r.next & 0x11111111) * 0x01010101 >> 24;
+	const u32v odd = (r.next >> 2 & 0x11111111) * 0x01010101 >> 24, both = even | odd << 8;
+	const u32v own = (both & 0x0f0f) | (both & 0xf0f0) << 12;
+	const u32v sum = half_sums(own), half = half_last(sum), all = bytes_sum(sum);
+	const uint32_t one = lane_value(all, 15), two = lane_value(all, 31);
+	r.before = sum - own + (half << 8) + (half << 16) + (half << 24);
+	r.from = select(lanes() < 16, splat(0), splat(one)) + first;
+	r.n = one + two;
+	return r;
+}
+/* The number of a lane's first code 3 in quarter k; which of its codes are, in four bits. */
+WARP_FN u32v rank_first(const row_ranks *r, uint32_t k)
+{
+	return (r->before >> 8 * k & 255) + r->from;
+}
+WARP_FN u32v rank_lanes(const row_ranks *r, uint32_t k)
+{
+	return (r->next >> 2 * k & 0x01010101) * 0x01020408 >> 24;
+}
+
 /* A row of codes whose values 3 are taken from a ring, from its value *used on: `put` gets the four
  * values of each lane of each quarter. USUAL: for speed, not for size. */
 template <bool FIRST, bool USUAL, typename F>
 WARP_FN void row_values(u32v word, uint32_t values, span<const uint32_t> ring, uint32_t *used,
                         u32v selectors, F put)
 {
-	const u32v next = word & (word >> 1) & 0x55555555;
-	/* how many of a lane's codes are 3 in each quarter, in bytes, and in the lanes up to it */
-	const u32v even = (next & 0x11111111) * 0x01010101 >> 24;
-	const u32v odd = (next >> 2 & 0x11111111) * 0x01010101 >> 24, both = even | odd << 8;
-	const u32v own = (both & 0x0f0f) | (both & 0xf0f0) << 12;
-	const u32v sum = half_sums(own), half = half_last(sum), all = bytes_sum(sum);
-	const uint32_t one = lane_value(all, 15), two = lane_value(all, 31);
-	/* codes are in the order of quarters in each half */
-	const u32v before = sum - own + (half << 8) + (half << 16) + (half << 24);
-	const u32v from = select(lanes() < 16, splat(0), splat(one)) + *used;
+	const row_ranks ranks = ranks_of(word, *used);
 	auto quarter = [&](uint32_t k) {
-		const u32v at = (before >> 8 * k & 255) + from;
+		const u32v at = rank_first(&ranks, k);
 		const u32v word_at = at & (RING_BYTES - 4);
 		const u32v taken = funnel(ld_byte_at(ring, word_at), ld_byte_at(ring, word_at + 4),
 		                          at << 3);
-		const u32v which = (next >> 2 * k & 0x01010101) * 0x01020408 >> 24;
 		put(k, bytes_of(taken, code_values<FIRST>(word >> 2 * k & 0x03030303, values),
-		                shuffle(selectors, which)));
+		                shuffle(selectors, rank_lanes(&ranks, k))));
 	};
 	if constexpr (USUAL) {
 		UNROLL
@@ -212,7 +234,7 @@ WARP_FN void row_values(u32v word, uint32_t values, span<const uint32_t> ring, u
 		for (uint32_t k = 0; k < 4; k++)
 			quarter(k);
 	}
-	*used += one + two;
+	*used += ranks.n;
 }
 
 /* Whether a ring has neither a row of values that were not taken nor all that are left. */
@@ -481,18 +503,18 @@ template <int D> WARP_FN bool layers_decode(uint32_t number)
 	const kvi_gpu_opened *o = &block_of()->opened;
 	const uint32_t n = uniform(stream_elements(o, number)), columns = uniform(o->columns);
 	span<const uint32_t> tops = block_part<const uint32_t>(KVI_GPU_RING_WORDS, columns / 4 + 2);
-	stream_out<size> out = out_open<size>(number, n);
+	stream_rows<size> out = rows_open<size>(number, n);
 	uint32_t at = o->stream[number].planes;
 	const rest_planes<D> rest = rest_open<D>(&at, n, o->absent);
 	layer_in in = layer_open(number, at, n, o->stream[number].counts, 1u << format<D>::e);
 	for (uint32_t i = 0; i < n; i += ROW) {
 		const u32v codes = layer_codes(&in, i);
-		if (!rest.absent && out_usual(&out))
+		if (!rest.absent && rows_usual(&out))
 			layer_row<true>(&in, codes, [&](uint32_t k, u32v values) {
 				const lane_place place = row_lane<true>(&out.row, k);
 				const four_rests r = rest_of<D>(&rest, &in.m, i, k);
 				const u32v top = ld_byte_at(tops, place.channel);
-				out_put<true>(&out, k, &place, elements_of<D>(top, values, &r));
+				rows_put<true>(&out, k, &place, elements_of<D>(top, values, &r));
 			});
 		else
 			layer_row<false>(&in, codes, [&](uint32_t k, u32v values) {
@@ -503,12 +525,12 @@ template <int D> WARP_FN bool layers_decode(uint32_t number)
 				const u32v top = funnel(ld_byte_at(tops, c),
 				                        ld_byte_at(tops, c + 4),
 				                        place.channel << 3);
-				out_put<false>(&out, k, &place, elements_of<D>(top, values, &r));
+				rows_put<false>(&out, k, &place, elements_of<D>(top, values, &r));
 			});
-		out_row(&out);
+		rows_next(&out);
 	}
 	return layer_ended(number, in.used) && rest_ended<D>(&rest, &in.m) &&
-	       out_good(&out, number);
+	       rows_good(&out, number);
 }
 
 #endif

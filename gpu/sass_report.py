@@ -25,7 +25,13 @@ KERNELS = {
     "grid_f16": ("kvi_gpu_decode", r"STG?\.E\.EF\.U16", 2, -1, 2, 145, 160),
     "grid_e4m3": ("kvi_gpu_decode", r"STG?\.E\.EF\.U8", 2, -1, 2, 145, 160),
     "contexts": ("kvi_gpu_decode", r"LDG\.E\.S8\.CONSTANT", 1, -1, 1, 90, 100),
-    "encode_grid_e4m3": ("kvi_gpu_encode_grid_e4m3", r"ST\.E\.U16", 2, -1, 1, 165, 180),
+    "count_layers_bf16": ("kvi_gpu_encode_chunks", r"LD\.E\.64", 4, -3, 16, 17, 19),
+    "count_layers_f16": ("kvi_gpu_encode_chunks", r"LD\.E\.64", 4, -4, 16, 17, 19),
+    "count_layers_e4m3": ("kvi_gpu_encode_chunks", r"LD\.E", 4, -2, 16, 15, 17),
+    "encode_layers_bf16": ("kvi_gpu_encode_chunks", r"STS\.U8", 16, -2, 16, 27, 30),
+    "encode_layers_f16": ("kvi_gpu_encode_chunks", r"STS\.U8", 16, -1, 16, 29, 32),
+    "encode_layers_e4m3": ("kvi_gpu_encode_chunks", r"STS\.U8", 16, -3, 16, 26, 29),
+    "encode_grid_e4m3": ("kvi_gpu_encode_chunks", r"ST\.E\.U16", 2, -1, 1, 165, 180),
 }
 FLOATING = ("FFMA", "FMUL", "FADD", "DFMA", "DMUL", "DADD", "HFMA", "MUFU")
 SPILLS = ("LDL", "STL")

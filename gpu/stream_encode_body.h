@@ -163,13 +163,13 @@ WARP_FN u32v grid_encode(const kvi_gpu_chunk *c, const kvi_gpu_opened *o, const 
 	u32v s = splat(STATE_LOW);
 	if (at < n) {
 		const boolv active = l + at < n;
-		s = grid_encode_step<D, false>(w, s, t, ldg_if(contexts, l + r, active),
-		                               ldg_if(in, l + at, active), active);
+		s = grid_encode_step<D, false>(w, s, t, ld_if(contexts, l + r, active),
+		                               ld_if(in, l + at, active), active);
 	}
 	while (at) {
 		at -= 32;
 		r = ring ? ring_back(r, ring) : r - 32;
-		s = grid_encode_step<D, true>(w, s, t, ldg(contexts, l + r), ldg(in, l + at), all);
+		s = grid_encode_step<D, true>(w, s, t, ld(contexts, l + r), ld(in, l + at), all);
 	}
 	return s;
 }

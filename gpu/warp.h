@@ -26,7 +26,10 @@
  *   span_at<T>(address, n) skip(s, n)      n elements of memory; a span without its first n
  *   block_memory()                         what the warps of a block share
  *   each_warp(f)                           a phase: f(w) of each of the 8 warps of a block
- *   st_element, st_group                   elements of each lane to addresses of 64 bits
+ *   st_element, st_group, ld_element,      elements of each lane to addresses of 64 bits, and from
+ *   ld_group                               there
+ *   add_if(s, i, v, ok) add_shared(s, v)   atomic sums: of a block; of all blocks
+ *   least_of(v)                            the least of all lanes
  *   take_lock(s, first, n) give_lock(s, i) one of n locks, by a warp; who takes it sees what the
  *                                          block that gave it wrote before its last barrier
  *   part<T>(s, first, n)                   n elements of T in a span of words, from one on

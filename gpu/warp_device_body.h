@@ -151,13 +151,12 @@ WARP_FN u32v float_bits(u32v v)
 	return __float_as_uint(__int2float_rn((int32_t)v));
 }
 
-#define PRODUCTS(types)                                                            \
+#define PRODUCTS(types)                                                                     \
 	asm volatile("mma.sync.aligned.m16n8k32.row.col.s32." types                         \
-	    ".s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
-	    : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])                       \
-	    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
-template <bool A, bool B>
-WARP_FN void add_products(u32v c[4], const u32v a[4], const u32v b[2])
+	             ".s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+	             : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])                       \
+	             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+template <bool A, bool B> WARP_FN void add_products(u32v c[4], const u32v a[4], const u32v b[2])
 {
 	if (A && B)
 		PRODUCTS("s8.s8");
@@ -336,13 +335,29 @@ template <int SIZE> WARP_FN void st_group(span<uint8_t>, u64v at, u64v v, boolv 
 {
 	if (SIZE == 2)
 		asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0;"
-		             " @p st.global.cs.u64 [%0], %1; }" ::"l"(at), "l"(v), "r"((uint32_t)ok)
+		             " @p st.global.cs.u64 [%0], %1; }" ::"l"(at),
+		             "l"(v), "r"((uint32_t)ok)
 		             : "memory");
 	else
 		asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0;"
-		             " @p st.global.cs.u32 [%0], %1; }" ::"l"(at), "r"((uint32_t)v),
-		             "r"((uint32_t)ok)
+		             " @p st.global.cs.u32 [%0], %1; }" ::"l"(at),
+		             "r"((uint32_t)v), "r"((uint32_t)ok)
 		             : "memory");
+}
+/* Elements of each lane, as above. */
+template <int SIZE> WARP_FN u32v ld_element(span<uint8_t>, u64v at, boolv ok)
+{
+	if (SIZE == 4)
+		return ok ? *(const uint32_t *)at : 0;
+	if (SIZE == 2)
+		return ok ? *(const uint16_t *)at : 0;
+	return ok ? *(const uint8_t *)at : 0;
+}
+template <int SIZE> WARP_FN u64v ld_group(span<uint8_t>, u64v at, boolv ok)
+{
+	if (SIZE == 2)
+		return ok ? *(const uint64_t *)at : 0;
+	return ok ? *(const uint32_t *)at : 0;
 }
 WARP_FN void st64_if(span<uint64_t> s, u32v i, u64v v, boolv ok)
 {
@@ -382,6 +397,24 @@ WARP_FN void give_lock(span<uint32_t> s, uint32_t i)
 	__syncwarp();
 	if (!(threadIdx.x & 31))
 		atomicExch(s.p + i, 0);
+}
+/* Adds to numbers that several lanes and warps of a block may add to at once. */
+WARP_FN void add_if(span<uint32_t> s, u32v i, u32v v, boolv ok)
+{
+	if (ok)
+		atomicAdd(s.p + i, v);
+}
+/* Adds to a number that blocks share; what it was before. */
+WARP_FN uint64_t add_shared(span<uint64_t> s, uint64_t v)
+{
+	unsigned long long was = 0;
+	if (!(threadIdx.x & 31))
+		was = atomicAdd((unsigned long long *)s.p, (unsigned long long)v);
+	return __shfl_sync(~0u, was, 0);
+}
+WARP_FN uint32_t least_of(u32v v)
+{
+	return __reduce_min_sync(~0u, v);
 }
 /* Orders memory within the warp: lanes read behind it what others wrote before it. */
 WARP_FN void warp_barrier(void)

@@ -45,7 +45,7 @@ WARP_OP u32v lanes(void)
 {
 	u32v r;
 	EACH_LANE
-		r[l] = (uint32_t)l;
+	r[l] = (uint32_t)l;
 	return r;
 }
 WARP_OP u32v splat(uint32_t x)
@@ -60,7 +60,7 @@ WARP_OP uint32_t mask_of(boolv b)
 {
 	uint32_t m = 0;
 	EACH_LANE
-		m |= (uint32_t)(b[l] != 0) << l;
+	m |= (uint32_t)(b[l] != 0) << l;
 	return m;
 }
 WARP_OP u32v select(boolv b, u32v x, u32v y)
@@ -71,28 +71,29 @@ WARP_OP u64v select64(boolv b, u64v x, u64v y)
 {
 	u64v r;
 	EACH_LANE
-		r[l] = b[l] ? x[l] : y[l];
+	r[l] = b[l] ? x[l] : y[l];
 	return r;
 }
 WARP_OP u32v shuffle(u32v v, u32v from)
 {
 	u32v r;
 	EACH_LANE
-		r[l] = v[from[l] & 31];
+	r[l] = v[from[l] & 31];
 	return r;
 }
 WARP_OP u64v shuffle64(u64v v, u32v from)
 {
 	u64v r;
 	EACH_LANE
-		r[l] = v[from[l] & 31];
+	r[l] = v[from[l] & 31];
 	return r;
 }
 WARP_OP u32v below(uint32_t mask)
 {
 	u32v r;
 	uint32_t n = 0;
-	EACH_LANE {
+	EACH_LANE
+	{
 		r[l] = n;
 		n += mask >> l & 1;
 	}
@@ -109,7 +110,8 @@ WARP_OP boolv lane_in(uint32_t mask)
 WARP_OP u32v bytes_of(u32v lo, u32v hi, u32v sel)
 {
 	u32v r;
-	EACH_LANE {
+	EACH_LANE
+	{
 		uint64_t both = (uint64_t)hi[l] << 32 | lo[l];
 		uint32_t v = 0;
 		for (int b = 0; b < 4; b++)
@@ -122,7 +124,7 @@ WARP_OP uint32_t any_of(u32v v)
 {
 	uint32_t m = 0;
 	EACH_LANE
-		m |= v[l];
+	m |= v[l];
 	return m;
 }
 WARP_OP uint32_t uniform(uint32_t x)
@@ -141,14 +143,14 @@ WARP_OP u32v low_half(u64v v)
 {
 	u32v r;
 	EACH_LANE
-		r[l] = (uint32_t)v[l];
+	r[l] = (uint32_t)v[l];
 	return r;
 }
 WARP_OP u64v wide(u32v v)
 {
 	u64v r;
 	EACH_LANE
-		r[l] = v[l];
+	r[l] = v[l];
 	return r;
 }
 WARP_OP u64v product(u32v a, u32v b)
@@ -170,14 +172,14 @@ WARP_OP u32v high_bit(u32v v)
 {
 	u32v r;
 	EACH_LANE
-		r[l] = v[l] ? 31 - (uint32_t)__builtin_clz(v[l]) : ~0u;
+	r[l] = v[l] ? 31 - (uint32_t)__builtin_clz(v[l]) : ~0u;
 	return r;
 }
 WARP_OP u32v low_zeros(u32v v)
 {
 	u32v r;
 	EACH_LANE
-		r[l] = v[l] ? (uint32_t)__builtin_ctz(v[l]) : ~0u;
+	r[l] = v[l] ? (uint32_t)__builtin_ctz(v[l]) : ~0u;
 	return r;
 }
 WARP_OP u32v sar(u32v v, uint32_t n)
@@ -204,7 +206,7 @@ WARP_OP u32v shift_right(u32v v, u32v n)
 {
 	u32v r;
 	EACH_LANE
-		r[l] = n[l] > 31 ? 0 : v[l] >> n[l];
+	r[l] = n[l] > 31 ? 0 : v[l] >> n[l];
 	return r;
 }
 WARP_OP u32v shift_right_modulo(u32v v, u32v n)
@@ -214,7 +216,8 @@ WARP_OP u32v shift_right_modulo(u32v v, u32v n)
 WARP_OP u32v float_bits(u32v v)
 {
 	u32v r;
-	EACH_LANE {
+	EACH_LANE
+	{
 		float f = (float)(int32_t)v[l];
 		uint32_t bits;
 		memcpy(&bits, &f, sizeof bits);
@@ -229,11 +232,11 @@ template <bool SIGNED> WARP_OP void unpack_bytes(int32_t *to, uint32_t word)
 	for (int b = 0; b < 4; b++)
 		to[b] = SIGNED ? (int8_t)(word >> 8 * b) : (int32_t)(word >> 8 * b & 255);
 }
-template <bool A, bool B>
-WARP_FN void add_products(u32v c[4], const u32v a[4], const u32v b[2])
+template <bool A, bool B> WARP_FN void add_products(u32v c[4], const u32v a[4], const u32v b[2])
 {
 	int32_t row[16][32], column[8][32];
-	EACH_LANE {
+	EACH_LANE
+	{
 		const int g = l / 4, first = l % 4 * 4;
 		for (int i = 0; i < 4; i++)
 			unpack_bytes<A>(&row[g + i % 2 * 8][first + i / 2 * 16], a[i][l]);
@@ -241,19 +244,20 @@ WARP_FN void add_products(u32v c[4], const u32v a[4], const u32v b[2])
 			unpack_bytes<B>(&column[g][first + i * 16], b[i][l]);
 	}
 	EACH_LANE
-		for (int i = 0; i < 4; i++) {
-			const int32_t *x = row[l / 4 + i / 2 * 8], *y = column[l % 4 * 2 + i % 2];
-			int32_t sum = 0; /* below 2^22 */
-			for (int k = 0; k < 32; k++)
-				sum += x[k] * y[k];
-			c[i][l] += (uint32_t)sum;
-		}
+	for (int i = 0; i < 4; i++) {
+		const int32_t *x = row[l / 4 + i / 2 * 8], *y = column[l % 4 * 2 + i % 2];
+		int32_t sum = 0; /* below 2^22 */
+		for (int k = 0; k < 32; k++)
+			sum += x[k] * y[k];
+		c[i][l] += (uint32_t)sum;
+	}
 }
 
 template <typename T> WARP_OP u32v ld(span<T> s, u32v i)
 {
 	u32v r;
-	EACH_LANE {
+	EACH_LANE
+	{
 		bounds(i[l], s.n);
 		r[l] = (uint32_t)s.p[i[l]];
 	}
@@ -263,15 +267,16 @@ template <typename T> WARP_OP u32v ld_if(span<T> s, u32v i, boolv ok)
 {
 	u32v r = {};
 	EACH_LANE
-		if (ok[l]) {
-			bounds(i[l], s.n);
-			r[l] = (uint32_t)s.p[i[l]];
-		}
+	if (ok[l]) {
+		bounds(i[l], s.n);
+		r[l] = (uint32_t)s.p[i[l]];
+	}
 	return r;
 }
 template <typename T> WARP_OP void st(span<T> s, u32v i, u32v v)
 {
-	EACH_LANE {
+	EACH_LANE
+	{
 		bounds(i[l], s.n);
 		s.p[i[l]] = (T)v[l];
 	}
@@ -279,10 +284,10 @@ template <typename T> WARP_OP void st(span<T> s, u32v i, u32v v)
 template <typename T> WARP_OP void st_if(span<T> s, u32v i, u32v v, boolv ok)
 {
 	EACH_LANE
-		if (ok[l]) {
-			bounds(i[l], s.n);
-			s.p[i[l]] = (T)v[l];
-		}
+	if (ok[l]) {
+		bounds(i[l], s.n);
+		s.p[i[l]] = (T)v[l];
+	}
 }
 template <typename T> WARP_OP void st_once(span<T> s, u32v i, u32v v)
 {
@@ -354,11 +359,11 @@ WARP_OP quads ld_quads_if(span<const uint32_t> s, u32v i, boolv ok)
 {
 	quads q = {};
 	EACH_LANE
-		if (ok[l]) {
-			bounds_quad(s, i[l]);
-			for (int k = 0; k < 4; k++)
-				q.v[k][l] = s.p[(size_t)i[l] * 4 + k];
-		}
+	if (ok[l]) {
+		bounds_quad(s, i[l]);
+		for (int k = 0; k < 4; k++)
+			q.v[k][l] = s.p[(size_t)i[l] * 4 + k];
+	}
 	return q;
 }
 WARP_OP quads ld_quads(span<const uint32_t> s, u32v i)
@@ -373,16 +378,17 @@ WARP_OP quads ldg_quads_if(span<const uint32_t> s, u32v i, boolv ok)
 WARP_OP void st_quads_if(span<uint32_t> s, u32v i, quads q, boolv ok)
 {
 	EACH_LANE
-		if (ok[l]) {
-			bounds_quad(s, i[l]);
-			for (int k = 0; k < 4; k++)
-				s.p[(size_t)i[l] * 4 + k] = q.v[k][l];
-		}
+	if (ok[l]) {
+		bounds_quad(s, i[l]);
+		for (int k = 0; k < 4; k++)
+			s.p[(size_t)i[l] * 4 + k] = q.v[k][l];
+	}
 }
 WARP_OP u64v ld64(span<const uint64_t> s, u32v i)
 {
 	u64v r;
-	EACH_LANE {
+	EACH_LANE
+	{
 		bounds(i[l], s.n);
 		r[l] = s.p[i[l]];
 	}
@@ -392,14 +398,14 @@ WARP_OP u64v ld64_if(span<const uint8_t> s, u32v at, boolv ok)
 {
 	u64v r = {};
 	EACH_LANE
-		if (ok[l]) {
-			uint64_t v;
-			bounds((size_t)at[l] + 7, s.n);
-			if ((uintptr_t)(s.p + at[l]) % 8)
-				kvi_gpu_host_fault("misaligned", at[l], 8, s.n);
-			memcpy(&v, s.p + at[l], 8);
-			r[l] = v;
-		}
+	if (ok[l]) {
+		uint64_t v;
+		bounds((size_t)at[l] + 7, s.n);
+		if ((uintptr_t)(s.p + at[l]) % 8)
+			kvi_gpu_host_fault("misaligned", at[l], 8, s.n);
+		memcpy(&v, s.p + at[l], 8);
+		r[l] = v;
+	}
 	return r;
 }
 WARP_OP u64v joined(u32v low, u32v high)
@@ -414,7 +420,7 @@ WARP_OP boolv nonzero64(u64v v)
 {
 	boolv r;
 	EACH_LANE
-		r[l] = v[l] ? -1 : 0;
+	r[l] = v[l] ? -1 : 0;
 	return r;
 }
 WARP_OP u64v shuffle64_xor(u64v v, uint32_t n)
@@ -461,27 +467,79 @@ WARP_OP void st_bytes(span<uint8_t> s, uint64_t at, uint64_t v, size_t bytes)
 template <int SIZE> WARP_OP void st_element(span<uint8_t> s, u64v at, u64v v, boolv ok)
 {
 	EACH_LANE
-		if (ok[l])
-			st_bytes(s, at[l], v[l], SIZE);
+	if (ok[l])
+		st_bytes(s, at[l], v[l], SIZE);
 }
 template <int SIZE> WARP_OP void st_group(span<uint8_t> s, u64v at, u64v v, boolv ok)
 {
 	EACH_LANE
-		if (ok[l])
-			st_bytes(s, at[l], v[l], 4 * SIZE);
+	if (ok[l])
+		st_bytes(s, at[l], v[l], 4 * SIZE);
+}
+WARP_OP uint64_t ld_bytes(span<uint8_t> s, uint64_t at, size_t bytes)
+{
+	const uint64_t i = at - (uint64_t)(uintptr_t)s.p;
+	uint64_t v = 0;
+	bounds((size_t)i, s.n);
+	bounds((size_t)i + bytes - 1, s.n);
+	if (at % bytes)
+		kvi_gpu_host_fault("misaligned", at, bytes, s.n);
+	memcpy(&v, s.p + i, bytes);
+	return v;
+}
+template <int SIZE> WARP_OP u32v ld_element(span<uint8_t> s, u64v at, boolv ok)
+{
+	u32v r = {};
+	EACH_LANE
+	if (ok[l])
+		r[l] = (uint32_t)ld_bytes(s, at[l], SIZE);
+	return r;
+}
+template <int SIZE> WARP_OP u64v ld_group(span<uint8_t> s, u64v at, boolv ok)
+{
+	u64v r = {};
+	EACH_LANE
+	if (ok[l])
+		r[l] = ld_bytes(s, at[l], 4 * SIZE);
+	return r;
 }
 WARP_OP void st64_if(span<uint64_t> s, u32v i, u64v v, boolv ok)
 {
 	EACH_LANE
-		if (ok[l]) {
-			bounds(i[l], s.n);
-			s.p[i[l]] = v[l];
-		}
+	if (ok[l]) {
+		bounds(i[l], s.n);
+		s.p[i[l]] = v[l];
+	}
 }
 template <typename T> WARP_OP void st_one(span<T> s, uint32_t i, uint64_t v)
 {
 	bounds(i, s.n);
 	s.p[i] = (T)v;
+}
+WARP_OP void add_if(span<uint32_t> s, u32v i, u32v v, boolv ok)
+{
+	(void)race_lane(RACE_NO_LANE);
+	for (int l = 0; l < 32; l++)
+		if (ok[l]) {
+			bounds(i[l], s.n);
+			s.p[i[l]] += v[l];
+		}
+	(void)race_lane(RACE_ALL_LANES);
+}
+WARP_OP uint64_t add_shared(span<uint64_t> s, uint64_t v)
+{
+	(void)race_lane(RACE_NO_LANE);
+	const uint64_t was = *s.p;
+	*s.p += v;
+	(void)race_lane(RACE_ALL_LANES);
+	return was;
+}
+WARP_OP uint32_t least_of(u32v v)
+{
+	uint32_t least = ~0u;
+	EACH_LANE
+	least = v[l] < least ? v[l] : least;
+	return least;
 }
 WARP_OP void warp_barrier(void)
 {

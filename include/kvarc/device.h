@@ -151,8 +151,8 @@ typedef struct kvarc_device_plan kvarc_device_plan;
 /* Needs of a plan, and what it will do. */
 typedef struct kvarc_device_plan_info {
 	/* memory of the device, aligned to 256: staging from kvarc_device_stage on, work while
-	 * kernels run, of a plan that reads for the chunks that the GPU has in hand at a time;
-	 * status: of a plan that reads one uint32_t a chunk */
+	 * kernels run, for the chunks that the GPU has in hand at a time; status: of a plan that
+	 * reads one uint32_t a chunk */
 	uint64_t staging_bytes, work_bytes, status_bytes;
 	/* of payloads that are read, or that kvarc_device_append took; of the elements of chunks */
 	uint64_t file_bytes, raw_bytes;
@@ -180,11 +180,12 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_plan_read(kvarc_device_plan **
  * ids and positions, as of kvarc_writer_append, of the n tokens, are copied; NULL: they are not
  * known, and they go on.
  *
- * Kernels encode e4m3 at level 1, with the parameters that the writer has: the host fits those of a
- * tensor when it encodes its first segment. So a first plan of one segment is encoded by the host,
- * and one of all further tokens by kernels. The host also encodes chunks that parameters no longer
- * fit, constant ones, those that hardly become smaller, states of recurrent layers, other formats,
- * and all chunks at other levels and with lossy tiers.
+ * Kernels encode f16, bf16 and e4m3 at level 0, from the first token on; and e4m3 at level 1, with
+ * the parameters that the writer has: the host fits those of a tensor when it encodes its first
+ * segment. So at level 1 a first plan of one segment is encoded by the host, and one of all further
+ * tokens by kernels. The host also encodes chunks that parameters no longer fit, constant ones,
+ * those that hardly become smaller, states of recurrent layers, other formats, chunks of more than
+ * 8192 channels, and all chunks at other levels and with lossy tiers.
  *
  * On failure *p is NULL. Returns OK, GEOMETRY, OPTIONS (no kernels that encode, none for this
  * architecture), IO, MEM, MEMLIMIT, PROG. What the writer answers is in its error, everything else
@@ -319,21 +320,32 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_plan_answer(kvarc_device_plan 
 
 /*
  * Encodes the chunks of some layers of a plan that writes and was staged and placed; n_layers
- * UINT32_MAX: to the last. Only kernels are launched, in the order of the stream, so that a CUDA
- * graph can record it. Work memory serves one encode at a time. Returns OK, GEOMETRY (no such
- * layers), IO, MEM, PROG.
+ * UINT32_MAX: to the last. One kernel is launched for all of them, in the order of the stream, so
+ * that a CUDA graph can record it. Work memory serves one encode at a time. Payloads lie in staging
+ * memory, one behind the other; those of layers that are encoded again, without another
+ * kvarc_device_place, lie behind all of these, and where there is no place left the host encodes a
+ * chunk. Returns OK, GEOMETRY (no such layers), IO, MEM, PROG.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_encode(kvarc_device_plan *p, uint32_t layer0,
                                                          uint32_t n_layers, void *stream);
 
 /*
+ * As kvarc_device_encode, of n plans of one device in one launch (for each 128 of them): requests
+ * with writers of their own, each with its staging memory, its views and its status. They may have
+ * been placed with the same work memory, as those of kvarc_device_decode_plans. Returns the same;
+ * GEOMETRY: a plan has no such layers, and nothing was launched.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_encode_plans(kvarc_device_plan *const *plans,
+                                                               size_t n, uint32_t layer0,
+                                                               uint32_t n_layers, void *stream);
+
+/*
  * Appends the tokens of a plan to its writer, once, when all of its layers were encoded in the
- * order of the stream: copies payloads to the host, and what the host has to encode. Waits for the
- * stream. The elements must be the same from
- * kvarc_device_encode until this returns, and no other tokens may be appended to the track in
- * between. Chunks are verified as the writer's options say, and those of the first segment of a
- * writer of which kernels encoded some, so that a device or kernels that are faulty are noticed.
- * The archive is the one that
+ * order of the stream: copies all payloads to memory of the host at once, and what the host has to
+ * encode. Waits for the stream. The elements must be the same from kvarc_device_encode until this
+ * returns, and no other tokens may be appended to the track in between. Chunks are verified as the
+ * writer's options say, and those of the first segment of a writer of which kernels encoded some,
+ * so that a device or kernels that are faulty are noticed. The archive is the one that
  * kvarc_writer_append_fetch makes of the elements. kvarc_device_plan_get_info then says how many
  * chunks the host encoded.
  *

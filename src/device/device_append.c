@@ -14,8 +14,8 @@
 struct device_append {
 	struct kvarc_device_plan *p;
 	void *stream;
-	struct kvi_gpu_encoded *answers; /* answers for all outputs */
-	size_t found;                    /* the output that find found last */
+	struct kvi_gpu_encoded *answers; /* answers for all chunks */
+	uint8_t *payloads;               /* all of them */
 };
 
 /* ----- what kernels answered ------------------------------------------------ */
@@ -65,36 +65,55 @@ static kvarc_ret check_tables(struct kvarc_device_plan *plan, void *stream)
 	return ret;
 }
 
-/* Whether kernels have answered for each output, in their own words. */
-static kvarc_ret check_answers(const struct device_append *append)
+/* Whether an answer is one of kernels. */
+static bool is_answer(const struct kvarc_device_plan *plan, const struct kvi_gpu_encoded *answer)
 {
-	for (size_t i = 0; i < append->p->outputs.n; i++) {
-		const struct kvi_gpu_encoded *x = &append->answers[i];
-		const struct kvi_output_chunk *c = KVI_LIST(struct kvi_output_chunk,
-		                                            append->p->outputs, i);
-		if (x->status == KVI_GPU_HOST || x->status == KVI_GPU_PAGE ||
-		    (x->status == KVI_GPU_OK && x->payload_bytes > KVI_CHUNK_HEADER_BYTES &&
-		     x->payload_bytes <= c->job.job.payload_bytes))
-			continue;
-		return kvi_fail(append->p->d->error, KVARC_IO,
-		                "the kernels that encode layer %u have not run, or failed",
-		                (unsigned)c->layer);
-	}
-	return KVARC_OK;
+	if (answer->status != KVI_GPU_OK)
+		return answer->status == KVI_GPU_HOST || answer->status == KVI_GPU_PAGE;
+	return answer->payload_bytes > KVI_CHUNK_HEADER_BYTES &&
+	       answer->offset <= plan->output_bytes &&
+	       answer->payload_bytes <= plan->output_bytes - answer->offset;
 }
 
-static kvarc_ret get_answers(struct device_append *append)
+/* Gets the answers; *bytes: of all payloads. */
+static kvarc_ret get_answers(struct device_append *append, uint64_t *bytes)
 {
 	struct kvarc_device_plan *p = append->p;
-	const size_t n = p->outputs.n;
-	if (!n)
-		return KVARC_OK;
-	append->answers = kvi_array(&p->d->alloc, n, sizeof *append->answers);
+	const size_t n = p->chunks.n;
+	*bytes = 0;
+	append->answers = kvi_array(&p->d->alloc, n ? n : 1, sizeof *append->answers);
 	if (!append->answers)
 		return kvi_fail_alloc(p->d->error, &p->d->alloc);
-	kvarc_ret ret = kvarc_device_fetch(p->d, append->answers, p->status,
-	                                   n * sizeof *append->answers, append->stream);
-	return ret ? ret : check_answers(append);
+	kvarc_ret ret = n ? kvarc_device_fetch(p->d, append->answers, p->status,
+	                                       n * sizeof *append->answers, append->stream)
+	                  : KVARC_OK;
+	for (size_t i = 0; i < n && !ret; i++) {
+		const struct kvi_gpu_encoded *x = &append->answers[i];
+		if (!is_answer(p, x))
+			ret = kvi_fail(
+				p->d->error, KVARC_IO,
+				"the kernels that encode layer %u have not run, or failed",
+				(unsigned)KVI_LIST(struct kvi_planned_chunk, p->chunks, i)->layer);
+		else if (x->status == KVI_GPU_OK && *bytes < x->offset + x->payload_bytes)
+			*bytes = x->offset + x->payload_bytes;
+	}
+	return ret;
+}
+
+/* Gets the answers, and all payloads in one copy. */
+static kvarc_ret get_payloads(struct device_append *append)
+{
+	struct kvarc_device_plan *p = append->p;
+	uint64_t bytes;
+	kvarc_ret ret = get_answers(append, &bytes);
+	if (ret || !bytes)
+		return ret;
+	append->payloads = kvi_malloc(&p->d->alloc, (size_t)bytes);
+	if (!append->payloads)
+		return kvi_fail_alloc(p->d->error, &p->d->alloc);
+	return kvarc_device_fetch(p->d, append->payloads,
+	                          p->staging + p->output_at + sizeof(struct kvi_gpu_output), bytes,
+	                          append->stream);
 }
 
 /* ----- what the writer asks for ------------------------------------------------ */
@@ -102,43 +121,34 @@ static kvarc_ret get_answers(struct device_append *append)
 static bool find(void *opaque, uint32_t tensor, uint32_t head, uint32_t row,
                  struct kvi_coded_chunk *chunk)
 {
-	struct device_append *a = opaque;
+	const struct device_append *a = opaque;
 	const struct kvarc_device_plan *p = a->p;
-	const struct kvi_output_chunk wanted = { .tensor = tensor,
-		                                 .layer = p->geometry->tensors[tensor].layer,
-		                                 .row = row,
-		                                 .head = (uint16_t)head };
-	size_t low = 0, high = p->outputs.n;
+	const struct kvi_planned_chunk wanted = { .tensor = tensor,
+		                                  .layer = p->geometry->tensors[tensor].layer,
+		                                  .t0 = p->range.t0 + row,
+		                                  .head = (uint16_t)head };
+	size_t low = 0, high = p->chunks.n;
 	while (low < high) {
 		const size_t mid = low + (high - low) / 2;
-		if (kvi_output_compare(KVI_LIST(struct kvi_output_chunk, p->outputs, mid),
-		                       &wanted) < 0)
+		if (kvi_plan_compare(KVI_LIST(struct kvi_planned_chunk, p->chunks, mid), &wanted) <
+		    0)
 			low = mid + 1;
 		else
 			high = mid;
 	}
-	if (low == p->outputs.n)
+	if (low == p->chunks.n)
 		return false;
-	const struct kvi_output_chunk *o = KVI_LIST(struct kvi_output_chunk, p->outputs, low);
-	if (kvi_output_compare(o, &wanted) || a->answers[low].status != KVI_GPU_OK)
-		return false;
+	const struct kvi_planned_chunk *c = KVI_LIST(struct kvi_planned_chunk, p->chunks, low);
 	const struct kvi_gpu_encoded *x = &a->answers[low];
-	*chunk = (struct kvi_coded_chunk){ .codec = (uint8_t)o->job.job.codec,
+	if (kvi_plan_compare(c, &wanted) || x->status != KVI_GPU_OK)
+		return false;
+	*chunk = (struct kvi_coded_chunk){ .codec = (uint8_t)c->job.codec,
+		                           .payload = a->payloads + x->offset,
 		                           .payload_bytes = x->payload_bytes,
 		                           .elements = x->elements,
-		                           .params_sequence = o->params_sequence,
+		                           .params_sequence = c->params_sequence,
 		                           .hash = { x->hash[0], x->hash[1] } };
-	a->found = low;
 	return true;
-}
-
-static int copy(void *opaque, uint8_t *to)
-{
-	struct device_append *a = opaque;
-	struct kvarc_device_plan *p = a->p;
-	const struct kvi_output_chunk *o = KVI_LIST(struct kvi_output_chunk, p->outputs, a->found);
-	const uint32_t bytes = a->answers[a->found].payload_bytes;
-	return kvarc_device_fetch(p->d, to, p->staging + o->job.job.payload, bytes, a->stream);
 }
 
 /* A format of elements of the same size, which kernels know (element_bytes). */
@@ -156,33 +166,28 @@ static int fetch(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, u
 	struct kvarc_device_plan *p = a->p;
 	const kvarc_tensor *t = &p->geometry->tensors[tensor];
 	const uint64_t bytes = (uint64_t)n * heads * t->channels * kvarc_dtype_bytes(t->dtype);
-	const struct kvi_gpu_encode job = { .job = { .dtype = kernel_dtype(t->dtype),
-		                                     .tokens = n,
-		                                     .heads = heads,
-		                                     .head_channels = t->channels,
-		                                     .decoded = p->work + KVI_COLLECTED_AT,
-		                                     .view = kvi_plan_view(
-							     &p->views[tensor], (uint16_t)head,
-							     (uint32_t)(t0 - p->range.t0)) } };
+	struct kvi_gpu_chunk job = { .dtype = kernel_dtype(t->dtype),
+		                     .tokens = n,
+		                     .heads = heads,
+		                     .head_channels = t->channels,
+		                     .decoded = p->work,
+		                     .view = kvi_plan_view(&p->views[tensor], (uint16_t)head,
+		                                           (uint32_t)(t0 - p->range.t0)) };
 	const struct kvi_launch k = {
 		"kvi_gpu_collect", kvi_blocks_of(n), 1, KVI_SMALL_BLOCK, 0, 1
 	};
-	uint64_t at = p->work;
-	void *arguments[] = { &at };
+	void *arguments[] = { &job };
 	if (kvi_device_enter(p->d))
 		return 1;
-	kvarc_ret ret = kvi_device_copy(p->d, p->work, &job, sizeof job, a->stream);
-	if (!ret)
-		ret = kvi_device_launch(p->d, p->d->encoders, &k, arguments, a->stream);
+	kvarc_ret ret = kvi_device_launch(p->d, p->d->encoders, &k, arguments, a->stream);
 	kvi_device_leave(p->d);
-	return ret ? ret
-	           : kvarc_device_fetch(p->d, dst, p->work + KVI_COLLECTED_AT, bytes, a->stream);
+	return ret ? ret : kvarc_device_fetch(p->d, dst, p->work, bytes, a->stream);
 }
 
 static kvarc_ret append(struct device_append *device_append)
 {
 	struct kvarc_device_plan *p = device_append->p;
-	const struct kvi_append_coder coder = { fetch, find, copy, device_append };
+	const struct kvi_append_coder coder = { fetch, find, device_append };
 	struct kvi_accepted accepted;
 	p->appended = true;
 	kvarc_ret ret = kvi_writer_append_coded(p->w, p->range.track, p->tokens, p->ids,
@@ -208,8 +213,8 @@ static kvarc_ret check_use(const struct kvarc_device_plan *plan)
 		return kvi_fail(plan->d->error, KVARC_PROG,
 		                "%s: call kvarc_device_stage and kvarc_device_place before it",
 		                call);
-	for (size_t i = 0; i < plan->outputs.n; i++)
-		if (!KVI_LIST(struct kvi_output_chunk, plan->outputs, i)->launched)
+	for (size_t i = 0; i < plan->chunks.n; i++)
+		if (!KVI_LIST(struct kvi_planned_chunk, plan->chunks, i)->launched)
 			return kvi_fail(plan->d->error, KVARC_PROG,
 			                "%s: call kvarc_device_encode for all layers before it",
 			                call);
@@ -224,9 +229,10 @@ kvarc_ret kvarc_device_append(kvarc_device_plan *p, void *stream)
 		return ret;
 	ret = check_tables(p, stream);
 	if (!ret)
-		ret = get_answers(&a);
+		ret = get_payloads(&a);
 	if (!ret)
 		ret = append(&a);
+	kvi_free(&p->d->alloc, a.payloads);
 	kvi_free(&p->d->alloc, a.answers);
 	return ret;
 }

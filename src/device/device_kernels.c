@@ -61,18 +61,8 @@ static const struct kvi_kernel_name decoders[] = {
 	{ "kvi_gpu_decode", true },
 };
 static const struct kvi_kernel_name encoders[] = {
+	{ "kvi_gpu_encode_chunks", true },
 	{ "kvi_gpu_collect", false },
-	{ "kvi_gpu_find_channels", false },
-	{ "kvi_gpu_list_columns", false },
-	{ "kvi_gpu_find_rows", false },
-	{ "kvi_gpu_write_section", false },
-	{ "kvi_gpu_gather", false },
-	{ "kvi_gpu_encode_contexts_e4m3", false },
-	{ "kvi_gpu_choose_grid_e4m3", true },
-	{ "kvi_gpu_encode_grid_e4m3", true },
-	{ "kvi_gpu_checks", false },
-	{ "kvi_gpu_put", false },
-	{ "kvi_gpu_encoded", false },
 };
 static const struct kvi_kernel_name exact[] = {
 	{ "kvi_gpu_quantise", false },

@@ -91,22 +91,10 @@ struct kvi_gpu_view kvi_plan_view(const kvarc_device_view *view, uint16_t head, 
 		                      .first_token = row };
 }
 
-static void move_work(struct kvi_gpu_chunk *chunk, uint64_t work)
+static void move(uint64_t *address, uint64_t by)
 {
-	chunk->opened += work;
-	chunk->packed += work;
-	chunk->decoded += work;
-	chunk->contexts += work;
-	chunk->columns += work;
-}
-
-static void move_staged(struct kvi_gpu_chunk *chunk, uint64_t staging)
-{
-	chunk->payload += staging;
-	if (chunk->params)
-		chunk->params += staging;
-	if (chunk->positions)
-		chunk->positions += staging;
+	if (*address)
+		*address += by;
 }
 
 static struct kvi_gpu_chunk job_of(const struct kvarc_device_plan *plan,
@@ -114,7 +102,11 @@ static struct kvi_gpu_chunk job_of(const struct kvarc_device_plan *plan,
                                    const kvarc_device_view *views)
 {
 	struct kvi_gpu_chunk j = chunk->job;
-	move_staged(&j, plan->staging);
+	move(&j.payload, plan->staging);
+	move(&j.params, plan->staging);
+	move(&j.positions, plan->staging);
+	move(&j.output, plan->staging);
+	move(&j.sums, plan->staging);
 	j.payload = chunk->given ? chunk->given : j.payload;
 	/* the rows of tokens before the range are not written: their numbers may wrap */
 	j.view = kvi_plan_view(&views[chunk->tensor], chunk->head,
@@ -122,50 +114,29 @@ static struct kvi_gpu_chunk job_of(const struct kvarc_device_plan *plan,
 	return j;
 }
 
-static struct kvi_gpu_encode output_of(const struct kvarc_device_plan *plan,
-                                       const struct kvi_output_chunk *chunk,
-                                       const kvarc_device_view *views, uint64_t work)
-{
-	struct kvi_gpu_encode j = chunk->job;
-	move_staged(&j.job, plan->staging);
-	move_work(&j.job, work);
-	j.words += work;
-	j.channel_bits += work;
-	j.job.view = kvi_plan_view(&views[chunk->tensor], chunk->head, chunk->row);
-	return j;
-}
-
+/* The jobs, locks that are free, and where a plan that writes has nothing yet. */
 static void fill_jobs(const struct kvarc_device_plan *plan, const kvarc_device_view *views,
-                      struct kvi_gpu_chunk *to)
+                      uint8_t *to)
 {
+	const struct kvi_gpu_output output = { 0, plan->output_bytes };
 	for (size_t i = 0; i < plan->chunks.n; i++) {
-		const struct kvi_planned_chunk *c = KVI_LIST(struct kvi_planned_chunk, plan->chunks,
-		                                             i);
-		to[i] = job_of(plan, c, views);
+		const struct kvi_gpu_chunk j =
+			job_of(plan, KVI_LIST(struct kvi_planned_chunk, plan->chunks, i), views);
+		memcpy(to + i * sizeof j, &j, sizeof j);
 	}
+	if (plan->w)
+		memcpy(to + (plan->output_at - plan->jobs_at), &output, sizeof output);
 }
 
-static void fill_outputs(const struct kvarc_device_plan *plan, const kvarc_device_view *views,
-                         uint64_t work, struct kvi_gpu_encode *to)
+static kvarc_ret place(struct kvarc_device_plan *plan, const kvarc_device_view *views, void *stream)
 {
-	for (size_t i = 0; i < plan->outputs.n; i++) {
-		const struct kvi_output_chunk *c = KVI_LIST(struct kvi_output_chunk, plan->outputs,
-		                                            i);
-		to[i] = output_of(plan, c, views, work);
-	}
-}
-
-static kvarc_ret place(struct kvarc_device_plan *plan, const kvarc_device_view *views,
-                       uint64_t work, void *stream)
-{
-	const size_t bytes = (size_t)(plan->info.staging_bytes - plan->jobs_at);
-	void *jobs = kvi_calloc(&plan->d->alloc, 1, bytes);
+	const uint64_t end = plan->w ? plan->output_at + sizeof(struct kvi_gpu_output)
+	                             : plan->info.staging_bytes;
+	const size_t bytes = (size_t)(end - plan->jobs_at);
+	uint8_t *jobs = kvi_calloc(&plan->d->alloc, 1, bytes);
 	if (!jobs)
 		return kvi_fail_alloc(plan->d->error, &plan->d->alloc);
-	if (plan->w)
-		fill_outputs(plan, views, work, jobs);
-	else
-		fill_jobs(plan, views, jobs);
+	fill_jobs(plan, views, jobs);
 	kvarc_ret ret = kvi_device_enter(plan->d);
 	if (ret == KVARC_OK) {
 		ret = kvi_device_copy(plan->d, plan->staging + plan->jobs_at, jobs, bytes, stream);
@@ -184,8 +155,8 @@ static kvarc_ret keep_views(struct kvarc_device_plan *plan, const kvarc_device_v
 	if (!plan->views)
 		return kvi_fail_alloc(plan->d->error, &plan->d->alloc);
 	memcpy(plan->views, views, n * sizeof *plan->views);
-	for (size_t i = 0; i < plan->outputs.n; i++)
-		KVI_LIST(struct kvi_output_chunk, plan->outputs, i)->launched = false;
+	for (size_t i = 0; i < plan->chunks.n; i++)
+		KVI_LIST(struct kvi_planned_chunk, plan->chunks, i)->launched = false;
 	return KVARC_OK;
 }
 
@@ -206,8 +177,8 @@ kvarc_ret kvarc_device_place(kvarc_device_plan *p, const kvarc_device_view *view
 	p->work = 0;
 	if (p->w)
 		ret = keep_views(p, views);
-	if (!ret && (p->chunks.n || p->outputs.n))
-		ret = place(p, views, work, stream);
+	if (!ret && p->chunks.n)
+		ret = place(p, views, stream);
 	if (ret == KVARC_OK) {
 		p->work = work;
 		p->status = status;

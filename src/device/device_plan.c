@@ -125,22 +125,6 @@ static kvarc_ret fill_chunk(struct kvarc_device_plan *plan, const struct kvi_loc
 	return KVARC_OK;
 }
 
-/* Where a chunk has its parts in a slot of work memory, which is large enough for each. */
-static void place_in_slot(struct kvarc_device_plan *plan, struct kvi_planned_chunk *planned_chunk,
-                          const struct kvi_chunk *shape)
-{
-	struct kvi_gpu_chunk *job = &planned_chunk->job;
-	const struct kvi_gpu_work work = kvi_gpu_work_of(shape, job->codec);
-	const uint32_t shared = kvi_gpu_shared_bytes(job);
-	kvi_gpu_chunk_place(job, &work, 0);
-	/* without any there is a small one, so that there is an address */
-	const uint64_t bytes = kvi_gpu_work_need(job) ? work.bytes : KVI_PLACE_ALIGN;
-	if (plan->slot_bytes < bytes)
-		plan->slot_bytes = bytes;
-	if (plan->shared_bytes < shared)
-		plan->shared_bytes = shared;
-}
-
 static kvarc_ret take(void *opaque, const struct kvi_located *chunk)
 {
 	struct kvarc_device_plan *p = opaque;
@@ -156,7 +140,6 @@ static kvarc_ret take(void *opaque, const struct kvi_located *chunk)
 	kvarc_ret ret = fill_chunk(p, chunk, c);
 	c->job.from = c->from;
 	c->job.to = c->to;
-	place_in_slot(p, c, &chunk->shape);
 	if (p->tokens < c->t0 + c->to - p->range.t0)
 		p->tokens = c->t0 + c->to - p->range.t0;
 	p->info.raw_bytes += kvi_chunk_bytes(&chunk->shape);
@@ -164,17 +147,9 @@ static kvarc_ret take(void *opaque, const struct kvi_located *chunk)
 	return ret;
 }
 
-/* Chunks of one layer are together, in the order of the file. */
-static int by_layer(const void *a, const void *b)
+static int compare(const void *a, const void *b)
 {
-	const struct kvi_planned_chunk *x = a, *y = b;
-	if (x->layer != y->layer)
-		return x->layer < y->layer ? -1 : 1;
-	if (x->t0 != y->t0)
-		return x->t0 < y->t0 ? -1 : 1;
-	if (x->tensor != y->tensor)
-		return x->tensor < y->tensor ? -1 : 1;
-	return x->head < y->head ? -1 : x->head > y->head;
+	return kvi_plan_compare(a, b);
 }
 
 /* Assigns offsets in staging memory to payloads that are not given, and to the jobs. */
@@ -204,10 +179,26 @@ static uint32_t slots_of(const struct kvarc_device_plan *plan)
 	return (uint32_t)(slots > most ? most : slots ? slots : 1);
 }
 
+void kvi_plan_arrange(struct kvarc_device_plan *plan)
+{
+	struct kvi_planned_chunk *c = plan->chunks.p;
+	if (!plan->chunks.n)
+		return;
+	qsort(c, plan->chunks.n, sizeof *c, compare);
+	for (size_t i = 0; i < plan->chunks.n; i++) {
+		const uint32_t shared = kvi_gpu_shared_bytes(&c[i].job, plan->w);
+		const uint64_t most = kvi_gpu_chunk_place(&c[i].job, plan->w);
+		/* without any there is a small slot, so that there is an address */
+		const uint64_t bytes = kvi_gpu_work_need(&c[i].job) ? most : KVI_PLACE_ALIGN;
+		plan->slot_bytes = plan->slot_bytes < bytes ? bytes : plan->slot_bytes;
+		plan->shared_bytes = plan->shared_bytes < shared ? shared : plan->shared_bytes;
+	}
+	plan->slots = slots_of(plan);
+}
+
 static void lay_out(struct kvarc_device_plan *plan)
 {
 	const struct kvi_planned_chunk *c = plan->chunks.p;
-	plan->slots = plan->chunks.n ? slots_of(plan) : 0;
 	lay_out_staging(plan);
 	plan->info.work_bytes = plan->slots * plan->slot_bytes;
 	plan->info.status_bytes = plan->chunks.n * sizeof(uint32_t);
@@ -257,8 +248,7 @@ static kvarc_ret fill(struct kvarc_device_plan *plan)
 		               "the range has too many chunks for one plan");
 	if (ret)
 		return ret;
-	if (plan->chunks.n)
-		qsort(plan->chunks.p, plan->chunks.n, sizeof(struct kvi_planned_chunk), by_layer);
+	kvi_plan_arrange(plan);
 	lay_out(plan);
 	return KVARC_OK;
 }
@@ -291,7 +281,6 @@ void kvarc_device_plan_close(kvarc_device_plan **p)
 	const struct kvi_alloc *alloc = &(*p)->d->alloc;
 	kvi_free(alloc, (*p)->chunks.p);
 	kvi_free(alloc, (*p)->params.p);
-	kvi_free(alloc, (*p)->outputs.p);
 	kvi_out_free(&(*p)->constants);
 	kvi_free(alloc, (*p)->positions);
 	kvi_free(alloc, (*p)->ids);

@@ -308,7 +308,7 @@ static kvarc_ret stage(struct kvarc_device_plan *plan, bool begins, size_t first
 		return ret;
 	if (begins)
 		ret = stage_common(plan, staging);
-	if (ret == KVARC_OK)
+	if (ret == KVARC_OK && !plan->w)
 		ret = stage_payloads(plan, first, end, staging);
 	/* a caller may give memory back whose copies are on their way */
 	const kvarc_ret ended = end_staging(plan->d, stream);

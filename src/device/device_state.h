@@ -96,8 +96,6 @@ enum {
 	KVI_SMALL_BLOCK = KVI_SMALL_WARPS * KVI_WARP,
 	KVI_BLOCK = 8 * KVI_WARP
 };
-/* Chunks of a launch: the grid's second size has 16 bits. */
-enum { KVI_CHUNKS_MOST = 1 << 15 };
 /* Blocks of KVI_SMALL_BLOCK threads for a number of warps. */
 static inline uint32_t kvi_blocks_of(uint32_t warps)
 {

@@ -4,7 +4,6 @@
 
 #include "plan_state.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "util/error.h"
@@ -16,6 +15,7 @@ struct output_walk {
 	uint32_t row; /* row whose positions are at `positions` in the constants */
 	uint64_t positions;
 	uint64_t chunk_bytes; /* bytes of the elements of the largest chunk */
+	uint64_t sums_bytes;  /* bytes of the sums of all chunks so far */
 	uint32_t last_layer;
 };
 
@@ -47,22 +47,22 @@ static void count(struct output_walk *walk, const struct kvi_append_chunk *chunk
 	info->host_chunks++;
 }
 
-static void fill_output(struct kvi_output_chunk *chunk, const struct kvi_append_chunk *append_chunk)
+static struct kvi_planned_chunk planned(const struct kvarc_device_plan *plan,
+                                        const struct kvi_append_chunk *chunk)
 {
-	const struct kvi_chunk_header h = { .tensor = append_chunk->tensor,
-		                            .head = append_chunk->head,
-		                            .heads = (uint16_t)append_chunk->shape.heads,
-		                            .codec = append_chunk->codec,
-		                            .n = (uint16_t)append_chunk->shape.n_tokens };
-	chunk->params_sequence = append_chunk->params_sequence;
-	chunk->tensor = append_chunk->tensor;
-	chunk->layer = append_chunk->layer;
-	chunk->row = append_chunk->row;
-	chunk->head = append_chunk->head;
-	chunk->work = kvi_gpu_encode_work_of(&append_chunk->shape, append_chunk->codec);
-	chunk->job.hashed = append_chunk->hashed;
-	kvi_gpu_chunk_fill(&chunk->job.job, &append_chunk->shape, &h,
-	                   (uint32_t)kvi_gpu_encode_bound(&append_chunk->shape));
+	const struct kvi_chunk_header h = { .tensor = chunk->tensor,
+		                            .head = chunk->head,
+		                            .heads = (uint16_t)chunk->shape.heads,
+		                            .codec = chunk->codec,
+		                            .n = (uint16_t)chunk->shape.n_tokens };
+	struct kvi_planned_chunk c = { .params_sequence = chunk->params_sequence,
+		                       .t0 = plan->range.t0 + chunk->row,
+		                       .tensor = chunk->tensor,
+		                       .layer = chunk->layer,
+		                       .head = chunk->head };
+	kvi_gpu_chunk_fill(&c.job, &chunk->shape, &h, 0);
+	c.job.hashed = chunk->hashed;
+	return c;
 }
 
 /* Parameters, and the positions of what rotates. */
@@ -84,68 +84,46 @@ static kvarc_ret take(void *opaque, const struct kvi_append_chunk *chunk)
 {
 	struct output_walk *x = opaque;
 	struct kvarc_device_plan *p = x->p;
-	struct kvi_output_chunk o = { 0 };
 	count(x, chunk, kvi_chunk_bytes(&chunk->shape));
 	if (!chunk->elsewhere || kvi_chunk_channels(&chunk->shape) > KVI_GPU_CHANNELS ||
 	    !kvi_plan_has_kernel(chunk->codec, chunk->shape.dtype))
 		return KVARC_OK;
-	fill_output(&o, chunk);
-	kvarc_ret ret = add_params(x, chunk, &o.job.job);
+	struct kvi_planned_chunk c = planned(p, chunk);
+	kvarc_ret ret = chunk->params ? add_params(x, chunk, &c.job) : KVARC_OK;
 	if (ret)
 		return ret;
-	struct kvi_output_chunk *to = kvi_list_add(&p->outputs, &p->d->alloc, sizeof *to);
+	p->output_bytes += kvi_gpu_encode_bound(&chunk->shape);
+	c.job.sums = x->sums_bytes;
+	x->sums_bytes += chunk->hashed ? kvi_gpu_sums_bytes(&chunk->shape) : 0;
+	struct kvi_planned_chunk *to = kvi_list_add(&p->chunks, &p->d->alloc, sizeof *to);
 	if (!to)
 		return kvi_fail_alloc(p->d->error, &p->d->alloc);
-	*to = o;
+	*to = c;
 	p->info.host_chunks--;
 	return KVARC_OK;
 }
 
-int kvi_output_compare(const struct kvi_output_chunk *chunk,
-                       const struct kvi_output_chunk *output_chunk)
-{
-	if (chunk->layer != output_chunk->layer)
-		return chunk->layer < output_chunk->layer ? -1 : 1;
-	if (chunk->row != output_chunk->row)
-		return chunk->row < output_chunk->row ? -1 : 1;
-	if (chunk->tensor != output_chunk->tensor)
-		return chunk->tensor < output_chunk->tensor ? -1 : 1;
-	return chunk->head < output_chunk->head ? -1 : chunk->head > output_chunk->head;
-}
-
-static int compare(const void *a, const void *b)
-{
-	return kvi_output_compare(a, b);
-}
-
-/* Assigns offsets in staging memory to the payloads, and then to the jobs. */
-static void lay_out_staging(struct kvarc_device_plan *plan)
-{
-	struct kvi_output_chunk *c = plan->outputs.p;
-	uint64_t at = plan->constants.n;
-	for (size_t i = 0; i < plan->outputs.n; i++) {
-		c[i].job.job.payload = at;
-		at += kvi_part_aligned(c[i].job.job.payload_bytes);
-	}
-	plan->jobs_at = at;
-}
-
-/* The host's chunks are collected in work memory, too, one at a time. */
+/* Offsets in staging memory; work memory also has a chunk that the host encodes. */
 static void lay_out(struct kvarc_device_plan *plan, const struct output_walk *walk)
 {
-	const uint64_t collected = KVI_COLLECTED_AT + walk->chunk_bytes;
-	struct kvi_output_chunk *c = plan->outputs.p;
-	struct kvi_work_layout l = { 0 };
-	lay_out_staging(plan);
-	for (size_t i = 0; i < plan->outputs.n; i++)
-		kvi_gpu_encode_place(&c[i].job, &c[i].work,
-		                     kvi_work_take(&l, c[i].layer, c[i].work.job.bytes));
-	plan->info.work_bytes = l.most > collected ? l.most : collected;
-	plan->info.staging_bytes = plan->jobs_at + plan->outputs.n * sizeof(struct kvi_gpu_encode);
-	plan->info.status_bytes = (plan->outputs.n ? plan->outputs.n : 1) *
-	                          sizeof(struct kvi_gpu_encoded);
-	if (plan->info.chunks)
-		plan->info.n_layers = walk->last_layer - plan->info.layer0 + 1;
+	struct kvi_planned_chunk *c = plan->chunks.p;
+	kvarc_device_plan_info *info = &plan->info;
+	plan->jobs_at = plan->constants.n;
+	plan->locks_at = plan->jobs_at + plan->chunks.n * sizeof(struct kvi_gpu_chunk);
+	plan->output_at = kvi_part_aligned(plan->locks_at + plan->slots * sizeof(uint32_t));
+	const uint64_t sums_at = plan->output_at + sizeof(struct kvi_gpu_output) +
+	                         plan->output_bytes;
+	for (size_t i = 0; i < plan->chunks.n; i++) {
+		c[i].job.output = plan->output_at;
+		c[i].job.sums += sums_at;
+	}
+	info->staging_bytes = sums_at + walk->sums_bytes;
+	info->work_bytes = plan->slots * plan->slot_bytes;
+	if (info->work_bytes < walk->chunk_bytes)
+		info->work_bytes = walk->chunk_bytes;
+	info->status_bytes = (plan->chunks.n ? plan->chunks.n : 1) * sizeof(struct kvi_gpu_encoded);
+	if (info->chunks)
+		info->n_layers = walk->last_layer - info->layer0 + 1;
 }
 
 /* A copy of n numbers of the caller; NULL: of none. */
@@ -178,7 +156,7 @@ static kvarc_ret fill(struct kvarc_device_plan *plan, const int32_t *ids, const 
 	if (!ret)
 		ret = kvi_writer_plan_append(plan->w, plan->range.track, plan->range.n, positions,
 		                             take, &x);
-	if (!ret && plan->outputs.n > UINT32_MAX / sizeof(struct kvi_gpu_encode))
+	if (!ret && plan->chunks.n > UINT32_MAX / sizeof(struct kvi_gpu_chunk))
 		ret = kvi_fail(plan->d->error, KVARC_GEOMETRY,
 		               "the tokens have too many chunks for one plan");
 	if (!ret)
@@ -187,8 +165,7 @@ static kvarc_ret fill(struct kvarc_device_plan *plan, const int32_t *ids, const 
 		ret = keep(plan, positions, &plan->positions);
 	if (ret)
 		return ret;
-	if (plan->outputs.n)
-		qsort(plan->outputs.p, plan->outputs.n, sizeof(struct kvi_output_chunk), compare);
+	kvi_plan_arrange(plan);
 	lay_out(plan, &x);
 	return KVARC_OK;
 }

@@ -13,9 +13,10 @@
 /* Addresses of the caller, and parts of staging memory, are multiples of these. */
 enum { KVI_PLACE_ALIGN = 256, KVI_PART_ALIGN = 16 };
 
-/* A chunk of a plan. */
+/* A chunk of a plan; of one that writes, a chunk that kernels encode. */
 struct kvi_planned_chunk {
 	struct kvi_gpu_chunk job; /* addresses are offsets in staging, or in a slot */
+	uint64_t params_sequence; /* of its PARAMS frame, if it is encoded with one */
 	uint64_t file_offset;     /* offset of its payload in the file */
 	uint32_t file_bytes;
 	uint64_t given; /* address of its payload in memory of the caller; 0: it is staged */
@@ -25,6 +26,7 @@ struct kvi_planned_chunk {
 	uint16_t head;
 	bool host;      /* decoded by the host: a raw chunk is made of it */
 	bool predicted; /* by the host: from other chunks, or by a model */
+	bool launched;  /* the kernel that encodes it is */
 };
 
 /* Parameters in the constants. */
@@ -35,18 +37,8 @@ struct kvi_planned_params {
 	uint64_t at; /* offset of struct kvi_gpu_params */
 };
 
-/* A chunk that kernels encode. */
-struct kvi_output_chunk {
-	struct kvi_gpu_encode job; /* addresses are offsets in staging, or in work memory */
-	struct kvi_gpu_encode_work work;
-	uint64_t params_sequence;
-	uint32_t tensor, layer;
-	uint32_t row; /* row of its first token in the plan */
-	uint16_t head;
-	bool launched; /* its kernels are launched */
-};
-
-/* A plan. Offsets are in staging memory: the constants, payloads, the jobs. */
+/* A plan. Offsets are in staging memory: the constants, payloads, the jobs; where it writes,
+ * payloads and the sums of chunks are behind the jobs. */
 struct kvarc_device_plan {
 	struct kvarc_device *d;
 	kvarc_reader *r;
@@ -54,16 +46,17 @@ struct kvarc_device_plan {
 	const kvarc_geometry *geometry;
 	kvarc_range range;
 	uint64_t tokens;          /* tokens of the range */
-	struct kvi_list chunks;   /* struct kvi_planned_chunk, ascending by layer */
-	struct kvi_list outputs;  /* struct kvi_output_chunk, by layer, row, tensor, head */
+	struct kvi_list chunks;   /* struct kvi_planned_chunk, in the order of kvi_plan_compare */
 	struct kvi_out constants; /* tables, parameters, positions; addresses are offsets */
 	struct kvi_list params;   /* struct kvi_planned_params */
 	struct kvi_gpu_tables tables;
 	uint64_t tables_at;             /* offset of struct kvi_gpu_tables */
-	uint64_t jobs_at;               /* offset of the jobs, in the order of chunks or outputs */
+	uint64_t jobs_at;               /* offset of the jobs, in the order of chunks */
 	uint64_t locks_at;              /* offset of those of the slots, behind the jobs */
+	uint64_t output_at;             /* offset of struct kvi_gpu_output, behind the locks */
 	uint64_t slot_bytes;            /* bytes of work memory that a chunk takes at most */
 	uint32_t slots, shared_bytes;   /* shared_bytes: of a block of the kernel */
+	uint64_t output_bytes;          /* of payloads behind it; 0: the plan reads */
 	uint64_t staging, work, status; /* addresses; 0: not staged, not placed */
 	uint64_t staged_to;             /* number of the first layer that is not staged yet */
 	kvarc_device_plan_info info;
@@ -94,26 +87,21 @@ static inline uint64_t kvi_part_aligned(uint64_t n)
 	return (n + KVI_PART_ALIGN - 1) & ~(uint64_t)(KVI_PART_ALIGN - 1);
 }
 
-/* Divides work memory: layers take turns in it. Zeros at first. */
-struct kvi_work_layout {
-	uint32_t layer;      /* layer of the last chunk */
-	uint64_t next, most; /* next: bytes of the layer so far; most: bytes of the largest layer */
-};
-/* Takes memory for the next chunk, ascending by layer; returns its offset. */
-static inline uint64_t kvi_work_take(struct kvi_work_layout *layout, uint32_t layer, uint64_t bytes)
+/* The order of chunks in a plan, as strcmp: by layer, token, tensor, head. */
+static inline int kvi_plan_compare(const struct kvi_planned_chunk *chunk,
+                                   const struct kvi_planned_chunk *other)
 {
-	const uint64_t at = layout->layer == layer ? layout->next : 0;
-	layout->layer = layer;
-	layout->next = at + kvi_part_aligned(bytes);
-	layout->most = layout->next > layout->most ? layout->next : layout->most;
-	return at;
+	if (chunk->layer != other->layer)
+		return chunk->layer < other->layer ? -1 : 1;
+	if (chunk->t0 != other->t0)
+		return chunk->t0 < other->t0 ? -1 : 1;
+	if (chunk->tensor != other->tensor)
+		return chunk->tensor < other->tensor ? -1 : 1;
+	return chunk->head < other->head ? -1 : chunk->head > other->head;
 }
-
-/* Offset of elements that the host encodes, behind their job in work memory. */
-enum { KVI_COLLECTED_AT = (sizeof(struct kvi_gpu_encode) + 255) / 256 * 256 };
-/* The order of outputs in a plan, as strcmp. */
-int kvi_output_compare(const struct kvi_output_chunk *chunk,
-                       const struct kvi_output_chunk *output_chunk);
+/* Sorts the chunks, and divides work memory: slots in which chunks take turns, each large enough
+ * for any of them. */
+void kvi_plan_arrange(struct kvarc_device_plan *plan);
 
 /* The view of a tensor as kernels take it: from a head and a row on. */
 struct kvi_gpu_view kvi_plan_view(const kvarc_device_view *view, uint16_t head, uint32_t row);

@@ -17,16 +17,19 @@ const kvarc_geometry *kvi_writer_geometry(const kvarc_writer *w)
 
 /* ----- what an append will have ------------------------------------------------ */
 
-/* Whether another encoder makes the same of a chunk at this level: there are some of codec grid. */
+/* Whether another encoder makes the same of a chunk at this level: there are some of codec layers,
+ * and of codec grid with parameters that are there. */
 static bool may_be_coded(const kvarc_writer_options *options, uint8_t kind,
                          const struct kvi_group *group, const struct kvi_append_chunk *chunk)
 {
-	return options->level == KVI_LEVEL_CELLS && !options->lossy &&
-	       chunk->codec == KVI_CODEC_GRID && kind != KVARC_CONV_STATE &&
-	       kind != KVARC_RECURRENT_STATE &&
+	if (options->lossy || kind == KVARC_CONV_STATE || kind == KVARC_RECURRENT_STATE ||
+	    (chunk->hashed && kvi_chunk_bytes(&chunk->shape) < HASHED_BYTES))
+		return false;
+	if (options->level == KVI_LEVEL_LAYERS)
+		return chunk->codec == KVI_CODEC_LAYERS;
+	return options->level == KVI_LEVEL_CELLS && chunk->codec == KVI_CODEC_GRID &&
 	       kvi_params_serve(group->params, &chunk->shape, chunk->codec) &&
-	       !kvi_params_drifted(group->params, 0, 1) &&
-	       (!chunk->hashed || kvi_chunk_bytes(&chunk->shape) >= HASHED_BYTES);
+	       !kvi_params_drifted(group->params, 0, 1);
 }
 
 /* The chunk of a group that n tokens of an append from row `first` on make. */

@@ -25,9 +25,9 @@ struct kvi_append_chunk {
 	/* Codec and parameters for another encoder, so that its payload is equal to this
 	 * library's. */
 	bool elsewhere; /* another encoder may encode the chunk; false: this library alone */
-	uint8_t codec;  /* of the level; elsewhere: grid */
-	const struct kvi_params *params;
-	uint64_t params_sequence; /* number of the PARAMS frame */
+	uint8_t codec;  /* of the level; elsewhere: layers or grid */
+	const struct kvi_params *params; /* NULL: there are none; layers needs none */
+	uint64_t params_sequence;        /* number of the PARAMS frame */
 	bool hashed; /* the writer wants H128 of the elements; they have 241 bytes or more */
 };
 
@@ -50,6 +50,7 @@ KVI_SHARED kvarc_ret kvi_writer_plan_append(kvarc_writer *w, uint32_t track, uin
 /* A chunk that another encoder has encoded. */
 struct kvi_coded_chunk {
 	uint8_t codec;
+	const uint8_t *payload; /* is copied */
 	uint32_t payload_bytes; /* CHUNK frame payload; its header has sequence numbers of 0 */
 	uint32_t elements;      /* elements that the mask left */
 	uint64_t params_sequence;
@@ -63,8 +64,6 @@ struct kvi_append_coder {
 	/* Finds the encoded chunk; false: there is none. row: as in struct kvi_append_chunk. */
 	bool (*find)(void *opaque, uint32_t tensor, uint32_t head, uint32_t row,
 	             struct kvi_coded_chunk *c);
-	/* Copies the payload that find found last; 0: done. */
-	int (*copy)(void *opaque, uint8_t *to);
 	void *opaque;
 };
 
@@ -74,8 +73,8 @@ struct kvi_accepted {
 };
 /*
  * As kvarc_writer_append_fetch, with payloads of another encoder. A payload is accepted where its
- * parameters are in force and still fit, and it is small enough; the archive is then equal to that
- * of kvarc_writer_append_fetch. *accepted: the accepted chunks.
+ * parameters, if it has any, are in force and still fit, and it is small enough; the archive is
+ * then equal to that of kvarc_writer_append_fetch. *accepted: the accepted chunks.
  */
 KVI_SHARED kvarc_ret kvi_writer_append_coded(kvarc_writer *w, uint32_t track, uint64_t n,
                                              const int32_t *ids, const int32_t *positions,

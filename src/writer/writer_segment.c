@@ -891,15 +891,19 @@ static bool is_small(size_t bytes, size_t raw_bytes)
 	return bytes <= raw_bytes - raw_bytes / 16;
 }
 
-/* Whether it would keep a payload with these parameters, and neither fit new ones nor try Zstandard
- * (chunk_encode.c). */
+/* Whether it would keep a payload, with parameters or without, and neither fit new ones nor try
+ * Zstandard (chunk_encode.c). */
 static bool fits(const struct kvi_group *group, const struct kvi_coded_chunk *chunk,
                  size_t raw_bytes)
 {
 	const struct kvi_params *p = group->params;
 	const size_t bytes = chunk->payload_bytes - KVI_CHUNK_HEADER_BYTES;
-	return chunk->payload_bytes > KVI_CHUNK_HEADER_BYTES && chunk->elements &&
-	       is_small(bytes, raw_bytes) && p && p->codec == kvi_codec_params(chunk->codec) &&
+	if (chunk->payload_bytes <= KVI_CHUNK_HEADER_BYTES || !chunk->elements ||
+	    !is_small(bytes, raw_bytes))
+		return false;
+	if (!kvi_codec_has_params(chunk->codec))
+		return true;
+	return p && p->codec == kvi_codec_params(chunk->codec) &&
 	       group->params_sequence == chunk->params_sequence &&
 	       !kvi_params_drifted(p, bytes, chunk->elements);
 }
@@ -927,7 +931,7 @@ static kvarc_ret take_header(struct kvi_encode_job *job, const struct kvi_coded_
 }
 
 /* Accepts the payload of the other encoder for the chunk of a job, if the library's would write the
- * same: fills given, raw_bytes, raw_hash, coded. Returns OK, IO, DATA; then error is filled. */
+ * same: fills given, raw_bytes, raw_hash, coded. Returns OK, DATA; then error is filled. */
 static kvarc_ret take_coded(struct kvi_encode_job *job)
 {
 	kvarc_writer *w = job->w;
@@ -943,10 +947,7 @@ static kvarc_ret take_coded(struct kvi_encode_job *job)
 	kvarc_ret ret = reserve_frame(job, c.payload_bytes);
 	if (ret)
 		return ret;
-	if (x->copy(x->opaque, job->frame + KVI_FRAME_HEAD_BYTES))
-		return kvi_fail(&job->error, KVARC_IO,
-		                "copying a chunk of tensor %u from its encoder failed",
-		                (unsigned)g->tensor);
+	memcpy(job->frame + KVI_FRAME_HEAD_BYTES, c.payload, c.payload_bytes);
 	job->raw_hash = c.hash;
 	job->given = true;
 	return take_header(job, &c);

@@ -66,17 +66,8 @@ struct parameters {
 };
 static const parameters all_parameters[] = {
 	{ "kvi_gpu_decode", { sizeof(kvi_gpu_batch) } },
-	{ "kvi_gpu_collect", { 8 } },
-	{ "kvi_gpu_find_", { 8 } },
-	{ "kvi_gpu_list_columns", { 8, 4 } },
-	{ "kvi_gpu_write_section", { 8, 4 } },
-	{ "kvi_gpu_gather", { 8 } },
-	{ "kvi_gpu_encode_contexts_", { 8, 8 } },
-	{ "kvi_gpu_choose_grid_", { 8, 4, 8 } },
-	{ "kvi_gpu_encode_grid_", { 8, 4, 8 } },
-	{ "kvi_gpu_checks", { 8 } },
-	{ "kvi_gpu_put", { 8 } },
-	{ "kvi_gpu_encoded", { 8, 4, 8 } },
+	{ "kvi_gpu_encode_chunks", { sizeof(kvi_gpu_batch) } },
+	{ "kvi_gpu_collect", { sizeof(kvi_gpu_chunk) } },
 	{ "kvi_gpu_quantise", { sizeof(kvi_gpu_quantise) } },
 	{ "kvi_gpu_values", { sizeof(kvi_gpu_values) } },
 	{ "kvi_gpu_product_", { sizeof(kvi_gpu_product) } },
@@ -97,12 +88,13 @@ static const parameters *find_parameters(const char *name)
 	return nullptr;
 }
 
-/* The module of a kernel: that of those that decode, encode (kvi_gpu_collect on), of the engine. */
+/* The module of a kernel: that of the one that decodes, of those from kvi_gpu_encode_chunks on, of
+ * the engine. */
 static int family_of(const kernel *k)
 {
 	if (exact_kernel(k->name) == k)
 		return 3;
-	return k < find_kernel("kvi_gpu_collect") ? 1 : 2;
+	return k < find_kernel("kvi_gpu_encode_chunks") ? 1 : 2;
 }
 
 /* What every block may share, and what one may with the attribute on the GPU that has least. */

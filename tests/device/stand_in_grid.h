@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "payload_encode_body.h"
+#include "output_run_body.h"
 
 /* A launch: what kernels need of it. */
 struct grid {
@@ -31,11 +31,6 @@ template <typename T> static T argument(const grid &g, int i)
 	T x;
 	memcpy(&x, g.arguments[i], sizeof x);
 	return x;
-}
-/* Jobs, the first argument. */
-static inline const kvi_gpu_encode *outputs_of(const grid &g)
-{
-	return (const kvi_gpu_encode *)(uintptr_t)argument<uint64_t>(g, 0);
 }
 
 #endif

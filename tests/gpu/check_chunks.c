@@ -5,7 +5,7 @@
  * check_chunks [-d N] [-e] FILE...: all chunks of the files, as they are and N times damaged.
  * Elements go to pages in random order; nothing else may change, with damage either. With -e the
  * files are of the library's writer, and the kernels have to make the same payloads of the elements
- * of codec 5 that are of e4m3.
+ * of codec 4 that are of f16, bf16 and e4m3, and of codec 5 that are of e4m3.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -28,7 +28,8 @@ static struct {
 	bool encode;
 	uint64_t random;
 	const char *file;
-	unsigned long chunks[KVI_N_CODECS], bytes, host, damaged, noticed, wrong, encoded;
+	unsigned long chunks[KVI_N_CODECS], bytes, host, damaged, noticed, wrong;
+	unsigned long encoded[2]; /* of codec 4; of codec 5 */
 } t;
 
 __attribute__((format(printf, 1, 2))) static void wrong(const char *text, ...)
@@ -156,7 +157,7 @@ static bool compare(struct trial *x, const char *what)
 	uint32_t status = ~0u;
 	make_view(x, elem);
 	x->batch.part[0].status = address(&status);
-	kvi_gpu_host_decode(&x->batch, 1, kvi_gpu_shared_bytes(&x->job));
+	kvi_gpu_host_decode(&x->batch, 1, kvi_gpu_shared_bytes(&x->job, false));
 	const bool good = library_decodes(x);
 	if (status == KVI_GPU_HOST)
 		t.host++;
@@ -189,14 +190,39 @@ static void damage(struct trial *x)
 	}
 }
 
+/* Whether kernels encode a chunk: those that kvi_append_chunk.elsewhere means. */
+static bool is_encoded(const struct archive_chunk *chunk)
+{
+	const uint32_t dtype = chunk->shape.dtype;
+	const size_t bytes = chunk->bytes - KVI_CHUNK_HEADER_BYTES,
+		     n = kvi_chunk_bytes(&chunk->shape);
+	if (bytes > n - n / 16 || kvi_chunk_channels(&chunk->shape) > KVI_GPU_CHANNELS)
+		return false;
+	return chunk->header->codec == KVI_CODEC_LAYERS
+	               ? dtype == KVARC_F16 || dtype == KVARC_BF16 || dtype == KVARC_E4M3
+	               : chunk->header->codec == KVI_CODEC_GRID && dtype == KVARC_E4M3;
+}
+
+/* The kernels' encoder, on elements side by side and on such with gaps. */
+static void check_encoder(const struct archive_chunk *chunk, const uint8_t *raw,
+                          const struct kvi_gpu_params *params)
+{
+	if (!is_encoded(chunk))
+		return;
+	t.encoded[chunk->header->codec == KVI_CODEC_GRID]++;
+	for (uint32_t gap = 0; gap < 2; gap++)
+		if (encode_trial(chunk, raw, gap, params, &t.device) != ENCODED_SAME)
+			wrong("chunk of codec %u, tensor %u: encoded otherwise, gap %u",
+			      chunk->header->codec, chunk->header->tensor, gap);
+}
+
 static void check_chunk(void *opaque, const struct archive_chunk *chunk)
 {
 	const struct kvi_chunk *s = &chunk->shape;
-	const struct kvi_gpu_work work = kvi_gpu_work_of(s, chunk->header->codec);
 	struct kvi_gpu_params params;
 	uint32_t lock = 0;
 	struct trial x = { .chunk = chunk };
-	uint8_t *arrays = NULL, *place = memory(work.bytes);
+	uint8_t *arrays = NULL, *place;
 	(void)opaque;
 	x.payload = malloc(chunk->bytes);
 	x.raw = memory(kvi_chunk_bytes(s));
@@ -204,12 +230,13 @@ static void check_chunk(void *opaque, const struct archive_chunk *chunk)
 		abort();
 	memcpy(x.payload, chunk->payload, chunk->bytes);
 	kvi_gpu_chunk_fill(&x.job, s, chunk->header, (uint32_t)chunk->bytes);
-	kvi_gpu_chunk_place(&x.job, &work, 0);
+	const size_t slot = kvi_gpu_chunk_place(&x.job, false);
+	place = memory(slot);
 	x.batch = (struct kvi_gpu_batch){ .part = { { address(&x.job), 0, 1 } },
 		                          .tables = address(&t.device),
 		                          .work = address(place),
 		                          .locks = address(&lock),
-		                          .slot_bytes = work.bytes,
+		                          .slot_bytes = slot,
 		                          .n = 1,
 		                          .slots = 1 };
 	x.job.payload = address(x.payload);
@@ -222,12 +249,8 @@ static void check_chunk(void *opaque, const struct archive_chunk *chunk)
 	t.chunks[chunk->header->codec]++;
 	t.bytes += kvi_chunk_bytes(s);
 	const bool good = compare(&x, "whole");
-	if (good && t.encode && chunk->header->codec == KVI_CODEC_GRID && s->dtype == KVARC_E4M3) {
-		t.encoded++;
-		if (encode_trial(chunk, x.raw, &params, &t.device) != ENCODED_SAME)
-			wrong("chunk of codec %u, tensor %u: encoded otherwise",
-			      chunk->header->codec, chunk->header->tensor);
-	}
+	if (good && t.encode)
+		check_encoder(chunk, x.raw, &params);
 	if (good)
 		damage(&x);
 	free(x.payload);
@@ -291,10 +314,11 @@ int main(int argc, char **argv)
 	for (; i < argc; i++)
 		check_file(argv[i]);
 	printf("chunks of codecs 0, 2, 4, 5, 16: %lu, %lu, %lu, %lu, %lu; %lu bytes; "
-	       "%lu for the host; %lu of %lu damaged ones noticed; %lu encoded; %lu wrong\n",
+	       "%lu for the host; %lu of %lu damaged ones noticed; "
+	       "%lu and %lu of codecs 4 and 5 encoded; %lu wrong\n",
 	       t.chunks[KVI_CODEC_RAW], t.chunks[KVI_CODEC_CONSTANT], t.chunks[KVI_CODEC_LAYERS],
 	       t.chunks[KVI_CODEC_GRID], t.chunks[KVI_CODEC_CELLS], t.bytes, t.host, t.noticed,
-	       t.damaged, t.encoded, t.wrong);
+	       t.damaged, t.encoded[0], t.encoded[1], t.wrong);
 	free(tables);
 	kvi_coder_close(t.coder);
 	kvi_coder_tables_close(t.tables);

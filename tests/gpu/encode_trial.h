@@ -10,10 +10,11 @@
 enum encode_result { ENCODED_SAME, ENCODED_OTHER, ENCODED_NOT };
 
 /*
- * Encodes the elements of a chunk of codec 4 or 5, raw, with its parameters and compares the
- * payload with the chunk's. params, tables: as kernels take them.
+ * Encodes the elements of a chunk of codec 4 or 5, raw, which are put into pages with gaps of some
+ * elements, with its parameters and compares the payload with the chunk's. params, tables: as
+ * kernels take them.
  */
-enum encode_result encode_trial(const struct archive_chunk *chunk, const uint8_t *raw,
+enum encode_result encode_trial(const struct archive_chunk *chunk, const uint8_t *raw, uint32_t gap,
                                 const struct kvi_gpu_params *params,
                                 const struct kvi_gpu_tables *tables);
 

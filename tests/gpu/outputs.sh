@@ -17,20 +17,25 @@ check() { # NAME LEAST -l LEVEL [-t TIER] [-p PROFILE] [-m N] FILE...
 		's/\([0-9]*\) tracks; \([0-9]*\) chunks, \([0-9]*\) by kernels;.*/\1 \2 \3/' "$@"
 }
 
-# Level 0 is the host's.
-check 'vectors at level 0' '50 500' -l 0 -m 1 "$srcdir"/spec/vectors/good-*.kva
+check 'vectors at level 0' '50 500 100' -l 0 -m 1 "$srcdir"/spec/vectors/good-*.kva
 check 'vectors at level 1' '50 500' -l 1 -m 1 "$srcdir"/spec/vectors/good-*.kva
 check 'vectors with a profile' '1 2' -l 2 -p "$srcdir/spec/vectors/good-linear-interleaved.kvp" \
 	"$srcdir/spec/vectors/good-linear-interleaved.kva"
 check 'vectors with a tier' '10 50' -l 1 -t had:4 "$srcdir"/spec/vectors/good-had-*.kva
 
 make_random 10
+check 'random at level 0' '10 100 20' -l 0 -m 3 "$work"/random/*.kva
 check 'random at level 1' '10 100' -l 1 -m 1 "$work"/random/*.kva
-sample() { # NAME LEAST FILE
-	"$kvarc" pack -q -f -1 -o "$work/sample.kva" "$3"
-	check "level 1 of $1" "$2" -l 1 -m 3 "$work/sample.kva"
+sample() { # NAME LEVEL LEAST FILE
+	"$kvarc" pack -q -f "-$2" -o "$work/sample.kva" "$4"
+	check "level $2 of $1" "$3" -l "$2" -m 3 "$work/sample.kva"
 }
+sample bf16 0 '4 900 700' "$sample/smollm2-135m-bf16-160.safetensors"
+sample f16 0 '4 900 700' "$sample/smollm2-135m-f16-160.slot"
 # Codec cells is the host's.
-sample bf16 '4 900' "$sample/smollm2-135m-bf16-160.safetensors"
+sample bf16 1 '4 900' "$sample/smollm2-135m-bf16-160.safetensors"
 make_narrow
-[ -z "$narrow" ] || sample e4m3 '4 900 350' "$narrow"
+if [ -n "$narrow" ]; then
+	sample e4m3 0 '4 900 700' "$narrow"
+	sample e4m3 1 '4 900 350' "$narrow"
+fi

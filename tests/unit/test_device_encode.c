@@ -174,15 +174,19 @@ static void test_equal(void **state)
 				uint32_t n;
 				bool same;
 				synth_make(&c, &shape, 11);
-				/* the parameters are those of the first segment */
-				assert_int_equal(compare(d, &c, &how, &n, &same), 0);
+				const uint32_t first = compare(d, &c, &how, &n, &same);
 				/* what has kernels of the codec that the host takes */
-				const bool taken = level == 1 && dtypes[i] == KVARC_E4M3;
-				/* of some the host finds that other parameters pay */
-				if (kind == SYNTH_SMOOTH && taken)
-					assert_true(n >= 4);
+				const bool taken = dtypes[i] == KVARC_E4M3 ||
+				                   (!level && (dtypes[i] == KVARC_F16 ||
+				                               dtypes[i] == KVARC_BF16));
+				/* the parameters of level 1 are those of the first segment, and
+				 * of some the host finds that others pay */
+				if (kind == SYNTH_SMOOTH && taken) {
+					assert_int_equal(first, level ? 0 : 4);
+					assert_true(n >= (level ? 4 : 8));
+				}
 				if (kind == SYNTH_CONSTANT || !taken)
-					assert_int_equal(n, 0);
+					assert_int_equal(first + n, 0);
 				if (!same) {
 					print_error("dtype %u, kind %d, level %d: other bytes\n",
 					            dtypes[i], kind, level);
@@ -195,32 +199,106 @@ static void test_equal(void **state)
 }
 
 /* A segment that repeats the one before, and verification of what kernels made. */
-static void test_repeats(void **state)
+static void check_repeats(uint8_t dtype, int level, uint32_t first)
 {
-	const struct synth_shape shape = { KVARC_E4M3, 2, 3, 32, 250, false, SYNTH_SMOOTH };
+	const struct synth_shape shape = { dtype, 2, 3, 32, 250, false, SYNTH_SMOOTH };
 	kvarc_device *d = open_device();
 	struct made_writer streamable;
-	const struct both_archives how = { .level = 1, .flags = KVARC_WRITE_VERIFY, .paged = true };
+	const struct both_archives how = { .level = level,
+		                           .flags = KVARC_WRITE_VERIFY,
+		                           .paged = true };
 	struct synth_cache c;
 	uint32_t n;
 	bool same;
-	(void)state;
 	synth_make(&c, &shape, 11);
 	for (size_t i = 0; i < c.geometry.n_tensors; i++)
 		memcpy(c.raw[i] + SEGMENT * c.row, c.raw[i], SEGMENT * c.row);
-	assert_int_equal(compare(d, &c, &how, &n, &same), 0);
+	assert_int_equal(compare(d, &c, &how, &n, &same), first);
 	assert_int_equal(n, 8);
 	assert_true(same);
-	open_writer(&streamable, &c, 1, KVARC_WRITE_STREAMABLE, NULL);
+	open_writer(&streamable, &c, level, KVARC_WRITE_STREAMABLE, NULL);
 	write_on_host(&streamable, &c);
 	struct made_writer host;
-	open_writer(&host, &c, 1, 0, NULL);
+	open_writer(&host, &c, level, 0, NULL);
 	write_on_host(&host, &c);
 	assert_true(host.f.n < streamable.f.n);
 	free(host.f.p);
 	free(streamable.f.p);
 	synth_free(&c);
 	kvarc_device_close(&d);
+}
+
+static void test_repeats(void **state)
+{
+	(void)state;
+	check_repeats(KVARC_E4M3, 1, 0);
+	check_repeats(KVARC_BF16, 0, 4);
+	check_repeats(KVARC_E4M3, 0, 4);
+}
+
+/* Tokens of a segment that repeat others of it: the library tries Zstandard. */
+static void test_rows(void **state)
+{
+	const struct synth_shape shape = { KVARC_E4M3, 2, 4, 32, 192, true, SYNTH_SMOOTH };
+	kvarc_device *d = open_device();
+	(void)state;
+	for (unsigned repeats = 11; repeats < 13; repeats++) { /* an eighth is 12 */
+		const struct both_archives how = { .level = 1 };
+		struct synth_cache c;
+		uint32_t n;
+		bool same;
+		synth_make(&c, &shape, 11);
+		for (size_t i = 0; i < c.geometry.n_tensors; i++)
+			for (unsigned k = 1; k <= repeats; k++)
+				memcpy(c.raw[i] + (SEGMENT + 7 * k) * c.row,
+				       c.raw[i] + SEGMENT * c.row, c.row);
+		assert_int_equal(compare(d, &c, &how, &n, &same), 0);
+		assert_true(same);
+		/* of some the host finds that other parameters pay */
+		assert_true(repeats < 12 ? n > 0 : !n);
+		synth_free(&c);
+	}
+	kvarc_device_close(&d);
+}
+
+/* The plans of two writers in one launch. */
+static void test_plans(void **state)
+{
+	const struct synth_shape shape = { KVARC_BF16, 2, 3, 32, 250, true, SYNTH_SMOOTH };
+	kvarc_device *d = open_device();
+	struct synth_cache c[2];
+	struct made_writer m[2], host;
+	struct planned_append x[2];
+	kvarc_device_plan *plans[2];
+	(void)state;
+	for (unsigned i = 0; i < 2; i++) {
+		synth_make(&c[i], &shape, 11 + i);
+		open_writer(&m[i], &c[i], 0, 0, NULL);
+		plan(&x[i], d, m[i].w, &c[i], 0, 250, i);
+		assert_int_equal(stage_and_place(&x[i]), KVARC_OK);
+		plans[i] = x[i].p;
+	}
+	stand_in("stand_in_launches");
+	assert_int_equal(kvarc_device_encode_plans(NULL, 2, 0, 1, NULL), KVARC_PROG);
+	assert_int_equal(kvarc_device_encode_plans(plans, 2, 1, 2, NULL), KVARC_GEOMETRY);
+	assert_int_equal(kvarc_device_encode_plans(plans, 0, 0, 1, NULL), KVARC_OK);
+	assert_null(stand_in("stand_in_launches"));
+	assert_int_equal(kvarc_device_encode_plans(plans, 2, 0, UINT32_MAX, NULL), KVARC_OK);
+	assert_int_equal((uintptr_t)stand_in("stand_in_launches"), 1);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(kvarc_device_append(x[i].p, NULL), KVARC_OK);
+		assert_int_equal(kvarc_writer_close(&m[i].w), KVARC_OK);
+		open_writer(&host, &c[i], 0, 0, NULL);
+		write_on_host(&host, &c[i]);
+		assert_int_equal(host.f.n, m[i].f.n);
+		assert_memory_equal(host.f.p, m[i].f.p, host.f.n);
+		free(host.f.p);
+		free(m[i].f.p);
+		drop(&x[i]);
+		synth_free(&c[i]);
+	}
+	kvarc_device_close(&d);
+	assert_int_equal(left(), 0);
 }
 
 /* ----- levels that the host encodes ------------------------------------------------ */
@@ -379,7 +457,7 @@ static void test_faults(void **state)
 	setenv("KVARC_STAND_IN", "no-launch", 1);
 	assert_int_equal(kvarc_device_encode(s.x.p, 0, UINT32_MAX, NULL), KVARC_IO);
 	unsetenv("KVARC_STAND_IN");
-	says("kvi_gpu_collect: the NVIDIA driver says CUDA_ERROR_OF_STAND_IN");
+	says("kvi_gpu_encode_chunks: the NVIDIA driver says CUDA_ERROR_OF_STAND_IN");
 	assert_int_equal(kvarc_device_encode(s.x.p, 0, UINT32_MAX, NULL), KVARC_OK);
 	assert_int_equal(append_with(&s, "no-fetch"), KVARC_IO);
 	says("copying from the device: the NVIDIA driver says");
@@ -393,10 +471,11 @@ static void test_faults(void **state)
 	assert_int_equal(append_with(&s, ""), KVARC_IO);
 	says("have not run");
 	assert_int_equal(s.m.f.n, s.written);
-	/* a payload that cannot be copied, behind one that can */
+	/* payloads of chunks that are encoded again have no place: their elements, which cannot be
+	 * copied, are wanted behind the payloads, which can */
 	assert_int_equal(kvarc_device_encode(s.x.p, 0, UINT32_MAX, NULL), KVARC_OK);
 	assert_int_equal(append_with(&s, "one-payload"), KVARC_IO);
-	says("copying a chunk of tensor");
+	says("fetching 96 tokens");
 	assert_int_equal(kvarc_writer_commit(s.m.w), KVARC_IO);
 	end(&s);
 }
@@ -409,7 +488,8 @@ static void damage(struct planned_append *x, unsigned number)
 	assert_int_equal(kvarc_device_plan_get_info(x->p, &info), KVARC_OK);
 	for (size_t i = 0; i + 1024 < info.staging_bytes; i += 16)
 		if (staged[i + 24] == 5 && staged[i + 26] == SEGMENT && staged[i + 27] == 0 &&
-		    !memcmp(staged + i, "\0\0\0\0\0\0\2\0", 8) && number-- == 0) {
+		    !memcmp(staged + i, "\0\0\0\0\0\0\2\0", 8) &&
+		    !memcmp(staged + i + 40, "\1\0\0\0\0\0\0\0", 8) && number-- == 0) {
 			staged[i + 1000] ^= 4;
 			return;
 		}
@@ -457,6 +537,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_equal),   cmocka_unit_test(test_repeats),
+		cmocka_unit_test(test_rows),    cmocka_unit_test(test_plans),
 		cmocka_unit_test(test_models),  cmocka_unit_test(test_misuse),
 		cmocka_unit_test(test_pages),   cmocka_unit_test(test_faults),
 		cmocka_unit_test(test_damaged),
