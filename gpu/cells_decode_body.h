@@ -191,18 +191,24 @@ struct cells_ahead {
 	u32v code, mean, base;
 };
 
+/* Contexts of columns and rows. */
+template <int D, bool ROTATES>
+WARP_FN cell_context cell_context_at(const cells_shared *t, span<const uint32_t> channels,
+                                     u32v column, u32v row)
+{
+	if (ROTATES) {
+		const quads q = ld_quads(channels, column);
+		return rotated_context<D>(t, &q, ld(t->position, row));
+	}
+	const u32v packed = ld(channels, column);
+	return cell_context{ sar(packed << 16, 16), packed >> 24, packed >> 16 & 255 };
+}
+
 /* Contexts of the next 32 elements. */
 template <int D, bool ROTATES>
 WARP_FN cell_context cells_context(cells_in *in, const cells_shared *t)
 {
-	cell_context x;
-	if (ROTATES) {
-		const quads q = ld_quads(in->channels, in->column);
-		x = rotated_context<D>(t, &q, ld(t->position, in->row));
-	} else {
-		const u32v packed = ld(in->channels, in->column);
-		x = cell_context{ sar(packed << 16, 16), packed >> 24, packed >> 16 & 255 };
-	}
+	const cell_context x = cell_context_at<D, ROTATES>(t, in->channels, in->column, in->row);
 	in->column += in->step;
 	const boolv over = in->column >= in->columns;
 	in->column = select(over, in->column - in->columns, in->column);

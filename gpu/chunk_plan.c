@@ -106,6 +106,23 @@ static uint64_t put_cells(struct param_arrays *to)
 	return put(to, words, sizeof words);
 }
 
+/* The entries of distances (gpu/cells_encode_body.h): those of no code have that of an escape. */
+static uint64_t put_entries(struct param_arrays *to)
+{
+	enum { DISTANCES = 2 * KVI_CELLS_REACH };
+	uint16_t entries[KVI_GPU_CELL_ENTRIES];
+	for (size_t i = 0; i < KVI_GPU_CELL_ENTRIES; i++)
+		entries[i] = KVI_CELLS_ESCAPE;
+	for (size_t i = 0; i < KVI_GPU_CELL_CODES; i++) {
+		const size_t code = i % KVI_CELLS_ROW, nb = kvi_fixed_tables.cells_nb[i];
+		uint16_t *first = entries + i / KVI_CELLS_ROW * DISTANCES + KVI_CELLS_REACH +
+		                  kvi_fixed_tables.cells_lo[i];
+		for (size_t k = 0; code < KVI_CELLS_ESCAPE && k < (size_t)1 << nb; k++)
+			first[k] = (uint16_t)(code | nb << 5 | k << 8);
+	}
+	return put(to, entries, sizeof entries);
+}
+
 static size_t put_fixed(struct kvi_gpu_tables *out, struct param_arrays to)
 {
 	uint32_t grid[KVI_GRID_TABLES * KVI_GRID_SYMBOLS];
@@ -124,6 +141,7 @@ static size_t put_fixed(struct kvi_gpu_tables *out, struct param_arrays to)
 	out->cosine = put(&to, kvi_cos4096, COSINES * sizeof *kvi_cos4096);
 	out->scale = put(&to, kvi_rot_scale, SCALES);
 	out->cells = put_cells(&to);
+	out->entries = put_entries(&to);
 	return to.n;
 }
 
@@ -152,9 +170,10 @@ size_t kvi_gpu_chunk_place(struct kvi_gpu_chunk *chunk, bool encoded)
 	else if (chunk->codec == KVI_CODEC_CELLS)
 		chunk->columns += C * CELL_CHANNEL;
 	chunk->words = chunk->columns + aligned(C * sizeof(uint32_t) + SPARE);
-	if (!encoded || !grid)
+	if (!encoded || chunk->codec == KVI_CODEC_LAYERS)
 		return chunk->words;
-	return chunk->words + aligned(sizeof(uint16_t) * (KVI_GPU_WORDS_EACH * n +
+	/* of codec cells a word for the word of an element, and one for its two codes */
+	return chunk->words + aligned(sizeof(uint16_t) * ((grid ? KVI_GPU_WORDS_EACH : 2) * n +
 	                                                  KVI_GPU_STREAMS * KVI_GPU_SPARE_WORDS));
 }
 
@@ -188,6 +207,8 @@ static size_t shared_words(const struct kvi_gpu_chunk *chunk, bool encoded)
 	case KVI_CODEC_GRID:
 		return encoded ? KVI_GPU_GRID_OUT_WORDS : KVI_GPU_GRID_WORDS;
 	case KVI_CODEC_CELLS:
+		if (encoded)
+			return KVI_GPU_CELL_OUT_WORDS;
 		return KVI_GPU_CELL_SHARED + KVI_GPU_CELL_ROWS +
 		       (channels > KVI_GPU_CELL_CHANNELS ? 0 : 4 * channels);
 	default:

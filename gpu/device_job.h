@@ -33,7 +33,8 @@ enum {
 	KVI_GPU_CELL_CODES = 16 * 32, /* u32: of each class and code (cells_shared) */
 	KVI_GPU_ANGLES = 4096,        /* u32: cosine and sine of each angle */
 	KVI_GPU_SCALES = 65 * 64,     /* i8 (spec grid 2) */
-	KVI_GPU_CELL_WORDS = KVI_GPU_CELL_CODES + KVI_GPU_ANGLES + KVI_GPU_SCALES / 4
+	KVI_GPU_CELL_WORDS = KVI_GPU_CELL_CODES + KVI_GPU_ANGLES + KVI_GPU_SCALES / 4,
+	KVI_GPU_CELL_ENTRIES = 16 * 256 /* u16: of each class and distance */
 };
 
 /* A PARAMS frame of codec 5 that the host has checked (spec 8). Arrays are aligned. */
@@ -52,6 +53,8 @@ struct kvi_gpu_tables {
 	uint64_t cosine; /* i16[4096] (spec grid 2) */
 	uint64_t scale;  /* i8[65 * 64] (spec grid 2) */
 	uint64_t cells;  /* u32[KVI_GPU_CELL_WORDS]: codes, angles, scales */
+	/* u16[KVI_GPU_CELL_ENTRIES]: the code of a distance, NB << 5, place in the interval << 8 */
+	uint64_t entries;
 };
 
 /*
@@ -85,7 +88,8 @@ struct kvi_gpu_chunk {
 	 * in coding order; elements of all tokens; u32[elements or 2 * channels + 256] for contexts
 	 * of codec 5, or u32[4 * channels] for what those of codec 16 are made of; u32[channels]
 	 * for those that remain. Of a chunk to be encoded by codec 5, then u16[KVI_GPU_WORDS_EACH *
-	 * elements + KVI_GPU_STREAMS * KVI_GPU_SPARE_WORDS] for words. */
+	 * elements + KVI_GPU_STREAMS * KVI_GPU_SPARE_WORDS] for words; by codec 16, one word an
+	 * element, and u8[2 * elements] for codes. */
 	uint64_t packed, decoded, contexts, columns, words;
 	struct kvi_gpu_view view;
 	uint32_t from, to; /* the tokens of the chunk that go there: from .. to - 1 */

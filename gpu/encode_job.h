@@ -41,20 +41,22 @@ struct kvi_gpu_encoding {
 	uint64_t offset; /* as the answer has it */
 	uint32_t channel_bits[KVI_GPU_CHANNELS / 32];
 	uint8_t row_same[KVI_GPU_TOKENS]; /* 1: all elements of the token are equal */
-	/* codec 4: whether all tops are base; bits of the rest that streams use; counts of their
+	/* codec 4: whether all tops are base; bits of the rest that streams use, or of codec 16
+	 * how many elements of some tokens are of low classes; counts of their
 	 * layers, and those of the tops; where the parts in front of them end; how often each top
 	 * and each exponent is there; what tops cost */
 	uint32_t one_top, used[KVI_GPU_STREAMS], counts[KVI_GPU_STREAMS + 1][4];
 	uint32_t end[KVI_GPU_STREAMS + 1];
 	uint32_t histogram[3][256];
-	/* codec 5 */
+	/* codecs 5 and 16 */
 	uint32_t n_words[KVI_GPU_STREAMS], state[KVI_GPU_STREAMS][KVI_GPU_LANES];
 };
-/* Words of shared memory behind it. Codec 4: lists of layers, then a byte a channel; codec 5:
- * tables. */
+/* Words of shared memory behind it. Codec 4: lists of layers, then a byte a channel; codecs 5 and
+ * 16: tables. */
 enum {
 	KVI_GPU_OUT_WORDS = KVI_GPU_STREAMS * (3 * 256 + 128 + 24),
-	KVI_GPU_GRID_OUT_WORDS = 2 * KVI_GPU_GRID_CODES + 64
+	KVI_GPU_GRID_OUT_WORDS = 2 * KVI_GPU_GRID_CODES + 64,
+	KVI_GPU_CELL_OUT_WORDS = KVI_GPU_CELL_ENTRIES / 2 + KVI_GPU_CELL_SHARED
 };
 
 #endif

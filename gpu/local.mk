@@ -6,7 +6,8 @@ gpu_sources = gpu/device_job.h gpu/warp.h gpu/warp_device_body.h gpu/warp_host_b
 	gpu/stream_words_body.h gpu/layers_decode_body.h gpu/view_rows_body.h gpu/hash_body.h \
 	gpu/grid_contexts_body.h gpu/grid_decode_body.h gpu/cells_decode_body.h \
 	gpu/encode_job.h gpu/stream_encode_body.h gpu/chunk_encode_body.h \
-	gpu/payload_encode_body.h gpu/layers_encode_body.h gpu/output_run_body.h \
+	gpu/payload_encode_body.h gpu/layers_encode_body.h gpu/cells_encode_body.h \
+	gpu/output_run_body.h \
 	gpu/chunk_open_body.h gpu/chunk_finish_body.h gpu/wide_copy_body.h gpu/batch_run_body.h \
 	gpu/warp_float.h gpu/warp_float_device_body.h gpu/warp_float_host_body.h \
 	gpu/exact_job.h gpu/exact_product_body.h gpu/exact_quantise_body.h \

@@ -3,11 +3,11 @@
 #ifndef KVI_GPU_OUTPUT_RUN_BODY_H
 #define KVI_GPU_OUTPUT_RUN_BODY_H
 
+#include "cells_encode_body.h"
 #include "layers_encode_body.h"
-#include "payload_encode_body.h"
 
-/* Elements of a stream of codec 4, if the chunk has as many. */
-constexpr uint32_t STREAM_ELEMENTS = 16384;
+/* Elements of a stream of codecs 4 and 16, if the chunk has as many. */
+constexpr uint32_t LAYERS_ELEMENTS = 16384, CELLS_ELEMENTS = 32768;
 
 /* Calls a step for each of some parts of the chunk, a warp after the other. */
 template <typename F> WARP_FN void each_part(uint32_t n, F step)
@@ -57,12 +57,12 @@ WARP_FN void cut_streams(uint32_t size)
 	o->n_streams = (o->rows + o->stream_tokens - 1) / o->stream_tokens;
 }
 
-/* The size of the streams of codec 4: the smallest ones that have enough elements. */
-WARP_FN uint32_t layers_size(void)
+/* The size of the streams: the smallest ones that have enough elements. */
+WARP_FN uint32_t size_of_elements(uint32_t elements)
 {
 	const kvi_gpu_opened *o = &block_of()->opened;
 	uint32_t size = 0;
-	while (size < 3 && (o->rows <= 32u << size || o->columns * (32 << size) < STREAM_ELEMENTS))
+	while (size < 3 && (o->rows <= 32u << size || o->columns * (32 << size) < elements))
 		size++;
 	return size;
 }
@@ -79,7 +79,9 @@ WARP_CALL void open_output(const kvi_gpu_batch *batch, uint32_t block)
 		o->status = KVI_GPU_HOST;
 		return;
 	}
-	cut_streams(c->codec == CODEC_LAYERS ? layers_size() : 3);
+	cut_streams(c->codec == CODEC_LAYERS  ? size_of_elements(LAYERS_ELEMENTS)
+	            : c->codec == CODEC_CELLS ? size_of_elements(CELLS_ELEMENTS)
+	                                      : 3);
 	b->direct = c->codec == CODEC_LAYERS && encoding_of()->section_bytes == 1 &&
 	            row % HASH_STRIPE == 0 &&
 	            shortest_stream(c, encoding_of()->stream_size) * row > HASH_SHORT;
@@ -107,6 +109,17 @@ template <int SIZE> WARP_FN void mask_output(const kvi_gpu_batch *batch, uint32_
 	each_part(b->job.tokens, [&](uint32_t i) { collect_token<SIZE>(&b->job, i); });
 	if (encoding_of()->section_bytes > 1)
 		each_part(b->opened.rows, [&](uint32_t i) { gather_row<SIZE>(i); });
+}
+
+/* The checks of the streams of codecs 4 and 16; one warp. */
+WARP_FN void put_checks(void)
+{
+	const kvi_gpu_opened *o = &block_of()->opened;
+	const uint32_t at = streams_at() / 4;
+	for (uint32_t i = 0; i < o->n_streams && o->n_streams > 1; i++) {
+		st_one(payload_words(), at + 2 * i, (uint32_t)o->check[i]);
+		st_one(payload_words(), at + 2 * i + 1, (uint32_t)(o->check[i] >> 32));
+	}
 }
 
 /* ----- codec 4 ------------------------------------------------ */
@@ -153,19 +166,14 @@ template <int D> WARP_FN void encode_layers_chunk(void)
 			check_stream(w);
 	});
 	one_warp([&] {
-		const span<uint32_t> to = payload_words();
-		const uint32_t at = streams_at() / 4;
 		for (uint32_t i = 0; i < BLOCK_WARPS; i++)
 			if (!o->stream[i].good)
 				o->status = KVI_GPU_HOST;
-		for (uint32_t i = 0; i < o->n_streams && o->n_streams > 1; i++) {
-			st_one(to, at + 2 * i, (uint32_t)o->check[i]);
-			st_one(to, at + 2 * i + 1, (uint32_t)(o->check[i] >> 32));
-		}
+		put_checks();
 	});
 }
 
-/* ----- codec 5 ------------------------------------------------ */
+/* ----- codecs 5 and 16 ------------------------------------------------ */
 
 template <int D> WARP_CALL void grid_out_begin(const kvi_gpu_tables *tables, uint32_t w)
 {
@@ -206,13 +214,6 @@ WARP_CALL bool rows_repeat(void)
 template <int D> WARP_FN void encode_grid_chunk(const kvi_gpu_tables *tables)
 {
 	kvi_gpu_block *b = block_of();
-	each_part(b->opened.rows, [&](uint32_t i) { hash_row(i); });
-	one_warp([&] {
-		if (rows_repeat())
-			b->opened.status = KVI_GPU_HOST;
-	});
-	if (!is_open())
-		return;
 	each_warp([&](uint32_t w) { grid_out_begin<D>(tables, w); });
 	each_warp([&](uint32_t w) {
 		const encode_shared t = encode_tables_of();
@@ -238,11 +239,47 @@ template <int D> WARP_FN void encode_grid_chunk(const kvi_gpu_tables *tables)
 		each_part(b->opened.n_streams, [&](uint32_t i) { put_stream(i); });
 }
 
+template <int D> WARP_FN void encode_cells_chunk(const kvi_gpu_tables *tables)
+{
+	kvi_gpu_opened *o = &block_of()->opened;
+	each_warp([&](uint32_t w) { cells_out_begin<D>(tables, w); });
+	each_part(o->n_streams, [&](uint32_t i) {
+		if (params_of(&block_of()->job)->rotary)
+			draft_cells<D, true>(i);
+		else
+			draft_cells<D, false>(i);
+	});
+	one_warp([&] {
+		if (cells_doubtful() || !take_space(cells_layout()))
+			o->status = KVI_GPU_HOST;
+	});
+	if (!is_open())
+		return;
+	each_part(o->n_streams, [&](uint32_t i) {
+		put_cells(i);
+		check_stream(i);
+	});
+	one_warp([&] { put_checks(); });
+}
+
+/* Whether a chunk of level 1 is one for kernels: few rows repeat others. */
+WARP_FN bool rows_differ(void)
+{
+	each_part(block_of()->opened.rows, [&](uint32_t i) { hash_row(i); });
+	one_warp([&] {
+		if (rows_repeat())
+			block_of()->opened.status = KVI_GPU_HOST;
+	});
+	return is_open();
+}
+
 /* ----- chunks ------------------------------------------------ */
 
 WARP_FN void encode_chunk_by(const kvi_gpu_tables *tables)
 {
 	const kvi_gpu_chunk *c = &block_of()->job;
+	if (c->codec != CODEC_LAYERS && !rows_differ())
+		return;
 	switch (c->codec << 8 | c->dtype) {
 	case CODEC_LAYERS << 8 | 2:
 		return encode_layers_chunk<2>();
@@ -252,6 +289,10 @@ WARP_FN void encode_chunk_by(const kvi_gpu_tables *tables)
 		return encode_layers_chunk<4>();
 	case CODEC_GRID << 8 | 4:
 		return encode_grid_chunk<4>(tables);
+	case CODEC_CELLS << 8 | 2:
+		return encode_cells_chunk<2>(tables);
+	case CODEC_CELLS << 8 | 3:
+		return encode_cells_chunk<3>(tables);
 	default:
 		one_warp([&] { block_of()->opened.status = KVI_GPU_HOST; });
 	}

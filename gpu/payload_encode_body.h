@@ -67,18 +67,15 @@ template <int D> WARP_FN void encode_grid(uint32_t number, bool trial)
 	st(span_at<uint32_t>((uint64_t)(uintptr_t)x->state[number], 32), lanes(), s);
 }
 
-/* Copies n bytes that this kernel wrote, and zeros to a multiple of 16; returns their end. */
-WARP_FN uint32_t put_bytes(uint32_t at, uint64_t from, uint32_t n)
+/* Copies n bytes that this kernel wrote. */
+WARP_FN void put_copy(uint32_t at, uint64_t from, uint32_t n)
 {
 	span<const uint8_t> in = span_at<const uint8_t>(from, n);
-	const uint32_t end = n + padding(n);
-	for (uint32_t i = 0; i < end; i += 32) {
+	for (uint32_t i = 0; i < n; i += 32) {
 		const u32v l = lanes() + i;
-		st_if(payload_of_block(), l + at, ld_if(in, l, l < n), l < end);
+		st_if(payload_of_block(), l + at, ld_if(in, l, l < n), l < n);
 	}
-	return at + end;
 }
-
 /* The offset of the words of a stream; that of the one behind the last: bytes of the payload. */
 WARP_FN uint32_t words_at(uint32_t number)
 {
@@ -100,9 +97,10 @@ WARP_CALL void put_stream(uint32_t number)
 	st_one(to, entry + 1, 0);
 	st_one(to, entry + 2, S > 1 ? (uint32_t)o->check[number] : 0);
 	st_one(to, entry + 3, S > 1 ? (uint32_t)(o->check[number] >> 32) : 0);
-	put_bytes(table + 16 * S + 128 * number, (uint64_t)(uintptr_t)x->state[number], 128);
-	put_bytes(words_at(number), block_of()->job.words + 2 * (uint64_t)o->stream[number].words,
-	          2 * x->n_words[number]);
+	put_copy(table + 16 * S + 128 * number, (uint64_t)(uintptr_t)x->state[number], 128);
+	put_zeros(words_at(number) + 2 * x->n_words[number], 16);
+	put_copy(words_at(number), block_of()->job.words + 2 * (uint64_t)o->stream[number].words,
+	         2 * x->n_words[number]);
 }
 
 #endif

@@ -31,6 +31,8 @@ KERNELS = {
     "encode_layers_bf16": ("kvi_gpu_encode_chunks", r"STS\.U8", 16, -2, 16, 27, 30),
     "encode_layers_f16": ("kvi_gpu_encode_chunks", r"STS\.U8", 16, -1, 16, 29, 32),
     "encode_layers_e4m3": ("kvi_gpu_encode_chunks", r"STS\.U8", 16, -3, 16, 26, 29),
+    "encode_cells_bf16": ("kvi_gpu_encode_chunks", r"LDS\.S8", 1, -2, 1, 165, 180),
+    "encode_cells_f16": ("kvi_gpu_encode_chunks", r"LDS\.S8", 1, -1, 1, 175, 190),
     "encode_grid_e4m3": ("kvi_gpu_encode_chunks", r"ST\.E\.U16", 2, -1, 1, 165, 180),
 }
 FLOATING = ("FFMA", "FMUL", "FADD", "DFMA", "DMUL", "DADD", "HFMA", "MUFU")

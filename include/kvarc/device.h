@@ -180,12 +180,13 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_plan_read(kvarc_device_plan **
  * ids and positions, as of kvarc_writer_append, of the n tokens, are copied; NULL: they are not
  * known, and they go on.
  *
- * Kernels encode f16, bf16 and e4m3 at level 0, from the first token on; and e4m3 at level 1, with
- * the parameters that the writer has: the host fits those of a tensor when it encodes its first
+ * Kernels encode f16, bf16 and e4m3: at level 0 from the first token on; at level 1 with the
+ * parameters that the writer has: the host fits those of a tensor when it encodes its first
  * segment. So at level 1 a first plan of one segment is encoded by the host, and one of all further
- * tokens by kernels. The host also encodes chunks that parameters no longer fit, constant ones,
- * those that hardly become smaller, states of recurrent layers, other formats, chunks of more than
- * 8192 channels, and all chunks at other levels and with lossy tiers.
+ * tokens by kernels. The host also encodes chunks that parameters no longer fit, or whose codec is
+ * one of two that are compared, those whose tokens repeat, constant ones, those that hardly become
+ * smaller, states of recurrent layers, other formats, chunks of more than 8192 channels, and all
+ * chunks at other levels and with lossy tiers.
  *
  * On failure *p is NULL. Returns OK, GEOMETRY, OPTIONS (no kernels that encode, none for this
  * architecture), IO, MEM, MEMLIMIT, PROG. What the writer answers is in its error, everything else

@@ -28,6 +28,7 @@ static void relocate(const struct kvarc_device_plan *plan, uint8_t *image, uint6
 	move(&tables.cosine, staging);
 	move(&tables.scale, staging);
 	move(&tables.cells, staging);
+	move(&tables.entries, staging);
 	memcpy(image + plan->tables_at, &tables, sizeof tables);
 	for (size_t i = 0; i < plan->params.n; i++) {
 		uint8_t *at = image + KVI_LIST(struct kvi_planned_params, plan->params, i)->at;

@@ -18,7 +18,7 @@ const kvarc_geometry *kvi_writer_geometry(const kvarc_writer *w)
 /* ----- what an append will have ------------------------------------------------ */
 
 /* Whether another encoder makes the same of a chunk at this level: there are some of codec layers,
- * and of codec grid with parameters that are there. */
+ * and of codecs cells and grid with parameters that are there. */
 static bool may_be_coded(const kvarc_writer_options *options, uint8_t kind,
                          const struct kvi_group *group, const struct kvi_append_chunk *chunk)
 {
@@ -27,7 +27,7 @@ static bool may_be_coded(const kvarc_writer_options *options, uint8_t kind,
 		return false;
 	if (options->level == KVI_LEVEL_LAYERS)
 		return chunk->codec == KVI_CODEC_LAYERS;
-	return options->level == KVI_LEVEL_CELLS && chunk->codec == KVI_CODEC_GRID &&
+	return options->level == KVI_LEVEL_CELLS && kvi_codec_has_params(chunk->codec) &&
 	       kvi_params_serve(group->params, &chunk->shape, chunk->codec) &&
 	       !kvi_params_drifted(group->params, 0, 1);
 }

@@ -25,7 +25,7 @@ struct kvi_append_chunk {
 	/* Codec and parameters for another encoder, so that its payload is equal to this
 	 * library's. */
 	bool elsewhere; /* another encoder may encode the chunk; false: this library alone */
-	uint8_t codec;  /* of the level; elsewhere: layers or grid */
+	uint8_t codec;  /* of the level; elsewhere: layers, cells or grid */
 	const struct kvi_params *params; /* NULL: there are none; layers needs none */
 	uint64_t params_sequence;        /* number of the PARAMS frame */
 	bool hashed; /* the writer wants H128 of the elements; they have 241 bytes or more */

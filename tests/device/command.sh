@@ -71,11 +71,17 @@ four_segments() { # LEVEL FILE RAW
 	[ "$decoded" = '16 0' ] || fail "level $1: unpack: $decoded"
 }
 sample=$srcdir/tests/data/sample/smollm2-135m-bf16-160.safetensors
-# Kernels encode level 0; at level 1 the host does, but for e4m3.
+# Kernels encode level 0; of level 1 what the first parameters serve, which are those of other
+# elements here.
 four_segments 0 "$sample" bf16,2LTHD,L=2,H=2,D=32
 [ "${counts#* }" = 0 ] || fail "level 0: $counts"
 four_segments 1 "$sample" bf16,2LTHD,L=2,H=2,D=32
 [ "${counts#* }" = 16 ] || fail "level 1: $counts"
+awk 'BEGIN { srand(1); for (i = 0; i < 262144; i++) printf "%c%c", 32 + int(rand() * 95), 63 }' \
+	> "$work/wide"
+four_segments 1 "$work/wide" bf16,2LTHD,L=2,H=2,D=32
+[ "${counts#* }" -lt 16 ] || fail "level 1 of bf16: $counts"
+rm "$work/wide"
 awk 'BEGIN { srand(1); for (i = 0; i < 524288; i++) printf "%c", 32 + int(rand() * 24) }' \
 	> "$work/narrow"
 four_segments 1 "$work/narrow" e4m3,2LTHD,L=2,H=2,D=64

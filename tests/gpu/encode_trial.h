@@ -10,8 +10,8 @@
 enum encode_result { ENCODED_SAME, ENCODED_OTHER, ENCODED_NOT };
 
 /*
- * Encodes the elements of a chunk of codec 4 or 5, raw, which are put into pages with gaps of some
- * elements, with its parameters and compares the payload with the chunk's. params, tables: as
+ * Encodes the elements of a chunk of codec 4, 5 or 16, raw, which are put into pages with gaps of
+ * some elements, with its parameters and compares the payload with the chunk's. params, tables: as
  * kernels take them.
  */
 enum encode_result encode_trial(const struct archive_chunk *chunk, const uint8_t *raw, uint32_t gap,

@@ -18,7 +18,7 @@ check() { # NAME LEAST -l LEVEL [-t TIER] [-p PROFILE] [-m N] FILE...
 }
 
 check 'vectors at level 0' '50 500 100' -l 0 -m 1 "$srcdir"/spec/vectors/good-*.kva
-check 'vectors at level 1' '50 500' -l 1 -m 1 "$srcdir"/spec/vectors/good-*.kva
+check 'vectors at level 1' '50 500 10' -l 1 -m 1 "$srcdir"/spec/vectors/good-*.kva
 check 'vectors with a profile' '1 2' -l 2 -p "$srcdir/spec/vectors/good-linear-interleaved.kvp" \
 	"$srcdir/spec/vectors/good-linear-interleaved.kva"
 check 'vectors with a tier' '10 50' -l 1 -t had:4 "$srcdir"/spec/vectors/good-had-*.kva
@@ -32,8 +32,8 @@ sample() { # NAME LEVEL LEAST FILE
 }
 sample bf16 0 '4 900 700' "$sample/smollm2-135m-bf16-160.safetensors"
 sample f16 0 '4 900 700' "$sample/smollm2-135m-f16-160.slot"
-# Codec cells is the host's.
-sample bf16 1 '4 900' "$sample/smollm2-135m-bf16-160.safetensors"
+sample bf16 1 '4 900 350' "$sample/smollm2-135m-bf16-160.safetensors"
+sample f16 1 '4 900 350' "$sample/smollm2-135m-f16-160.slot"
 make_narrow
 if [ -n "$narrow" ]; then
 	sample e4m3 0 '4 900 700' "$narrow"
