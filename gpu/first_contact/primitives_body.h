@@ -128,9 +128,9 @@ WARP_FN void all_primitives(uint64_t in, uint64_t out, uint64_t bytes, uint32_t 
 		const uint32_t at = (any >> 8) % (n - length + 1) & (i % 2 ? ~7u : ~0u);
 		put_one64(&r, "hash_bytes", hash_bytes(bytes + at, length));
 	}
-	uint64_t high;
-	put_one64(&r, "hash_both", hash_both(bytes, n, &high));
-	put_one64(&r, "hash_both", high);
+	const u64v acc = hash_accumulate<true>(span_at<const uint8_t>(bytes, n), n);
+	put_one64(&r, "hash_low", hash_low(acc, n));
+	put_one64(&r, "hash_high", hash_high(acc, n));
 	while (r.n < PRIMITIVE_RESULTS)
 		put(&r, "nothing", splat(0));
 }
