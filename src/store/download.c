@@ -2,6 +2,7 @@
 /* download.c - a file of an https server into a sink, by libcurl */
 #include "config.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -22,6 +23,7 @@ struct download {
 	uint64_t done, most;
 	CURL *curl;
 	bool too_long, stopped, sink_failed;
+	int sink_errno; /* that of the write that failed; cleaning up changes errno */
 };
 
 static uint64_t total_of(const struct download *download)
@@ -35,8 +37,10 @@ static size_t take_bytes(char *bytes, size_t size, size_t n, void *opaque)
 {
 	struct download *d = opaque;
 	n *= size;
+	errno = 0;
 	d->too_long = n > d->most - d->done;
 	d->sink_failed = !d->too_long && d->sink->write(d->sink->opaque, bytes, n, d->done);
+	d->sink_errno = errno;
 	if (d->too_long || d->sink_failed)
 		return CURL_WRITEFUNC_ERROR;
 	d->done += n;
@@ -98,8 +102,11 @@ static kvarc_ret download_file(const char *url, struct download *download)
 	if (download->too_long)
 		return kvi_fail(error, KVARC_IO, "download of %.200s: it is longer than %llu bytes",
 		                shown, (unsigned long long)download->most);
-	if (download->sink_failed)
-		return kvi_fail(error, KVARC_IO, "download of %.200s: writing it failed", shown);
+	if (download->sink_failed) {
+		errno = download->sink_errno;
+		return kvi_fail_callback(error, download->done, KVARC_UNKNOWN,
+		                         "download of %.200s: writing it failed", shown);
+	}
 	if (download->stopped)
 		return kvi_fail(error, KVARC_IO, "download of %.200s: stopped", shown);
 	if (code != CURLE_OK)

@@ -2,6 +2,7 @@
 /* test_download.c - files of a server into a sink: answers that are whole, and all others */
 #include "config.h"
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -23,6 +24,7 @@ struct downloaded {
 static int take(void *opaque, const void *buf, size_t bytes, uint64_t offset)
 {
 	struct downloaded *t = opaque;
+	errno = ENOSPC;
 	if (offset != t->n || offset + bytes > sizeof t->bytes || offset + bytes > t->fails_at)
 		return -1;
 	memcpy(t->bytes + offset, buf, bytes);
@@ -82,6 +84,7 @@ static void test_answers(void **state)
 	assert_true(t.n < BYTES);
 	assert_int_equal(get(url, BYTES, 100, BYTES, &t, &e), KVARC_IO);
 	assert_non_null(strstr(e.text, "writing it failed"));
+	assert_non_null(strstr(e.text, strerror(ENOSPC)));
 	assert_int_equal(get(url, BYTES, BYTES, 10, &t, &e), KVARC_IO);
 	assert_non_null(strstr(e.text, "stopped"));
 	snprintf(url, sizeof url, "http://127.0.0.1:%u/cut", http.port);
