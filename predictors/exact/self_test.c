@@ -68,8 +68,7 @@ static void fill(struct test *test, float *x, size_t n, int exponent)
 static void see(struct test *test, const float *x, size_t n)
 {
 	uint8_t chain[16], bytes[4 * MOST];
-	kvi_store64(chain, test->chain.lo);
-	kvi_store64(chain + 8, test->chain.hi);
+	kvi_store_h128(chain, test->chain);
 	memcpy(bytes, x, 4 * n);
 	kvi_to_little_32(bytes, n);
 	test->chain = kvi_h128_2(chain, sizeof chain, bytes, 4 * n);
